@@ -1,0 +1,7 @@
+//! Phalanx schedules inference requests on the GPUs of one node.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+pub mod types;
+
+pub use types::{Class, Epoch, LaneId, LaneMask, Nanos, RequestId};

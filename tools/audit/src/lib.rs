@@ -1,0 +1,1 @@
+//! Audits an event log.

@@ -1,0 +1,2 @@
+//! The program `phalanx`.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Traces, workloads, the discrete-event simulator and the exact optimum.

@@ -1,0 +1,2 @@
+//! Stress.
+fn main() {}
