@@ -2,6 +2,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+pub mod scheduler;
 pub mod types;
 
-pub use types::{Class, Epoch, LaneId, LaneMask, Nanos, RequestId};
+pub use types::{Class, Epoch, LaneId, LaneMask, ModelKey, Nanos, RequestId};

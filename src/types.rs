@@ -258,6 +258,38 @@ impl fmt::Display for Class {
     }
 }
 
+/// What a request runs, as a key for its history of run times: 64 bits of a name, or a number of the caller's.
+///
+/// Two names that fall on one key share a history, which costs accuracy and nothing else.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
+pub struct ModelKey(pub u64);
+
+impl ModelKey {
+    /// No key: the request is predicted by its class alone.
+    pub const NONE: Self = Self(0);
+
+    /// The key of a model's name (FNV-1a, 64 bits; never [`ModelKey::NONE`]).
+    #[must_use]
+    pub const fn of(name: &str) -> Self {
+        let bytes = name.as_bytes();
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        let mut i = 0;
+        while i < bytes.len() {
+            hash = (hash ^ bytes[i] as u64).wrapping_mul(0x0000_0100_0000_01b3);
+            i += 1;
+        }
+        if hash == 0 { Self(1) } else { Self(hash) }
+    }
+
+    /// Whether there is a key.
+    #[inline]
+    #[must_use]
+    pub const fn is_some(self) -> bool {
+        self.0 != 0
+    }
+}
+
 /// A moment or a span of the monotonic time, in nanoseconds; moments count from the node's start.
 ///
 /// 2^64 ns are 584 years. Arithmetic saturates: a deadline that is "for ever" stays for ever, and a clock that steps back gives

@@ -1,0 +1,388 @@
+//! The scheduler: `(now, event)` in, decisions out.
+//!
+//! It reads no clock, spawns nothing, shares nothing, allocates nothing after construction and contains no unsafe code. Whoever
+//! drives it supplies the time: the runtime's dispatcher in real time, the simulator in virtual time. The same events at the same
+//! times give the same decisions, so a recorded run can be replayed into it.
+//!
+//! ```
+//! use phalanx::scheduler::{Decision, Decisions, Event, Job, Limits, PolicySpec, Scheduler};
+//! use phalanx::{Class, Nanos, RequestId};
+//!
+//! let policy: PolicySpec = "drain".parse().unwrap();
+//! let mut scheduler = Scheduler::new(Limits::new(8).unwrap(), policy.build(8));
+//! let mut decisions = Decisions::new();
+//!
+//! let job = Job::new(RequestId(1), Class::Large, Nanos::ZERO);
+//! scheduler.on(Nanos::ZERO, Event::Arrive(job), &mut decisions);
+//! assert!(matches!(decisions.as_slice(), [Decision::Admit(_), Decision::StartLarge(_)]));
+//! ```
+//!
+//! # What lives where
+//! | file | holds |
+//! |---|---|
+//! | `event` | the values that go in and come out |
+//! | `table` | the jobs held, the queues, the deadlines |
+//! | `lanes` | the lane book: what runs where, since when, until when |
+//! | `averages` | moving averages of arrivals and service |
+//! | `predict` | how long a job will run |
+//! | `view` | what a policy may see |
+//! | `policy/` | the policies, one file each: who starts next |
+//!
+//! # Bounds
+//! Queues are as long as [`Limits`] says; a refused job is answered at once. An event costs O(log n) for the deadlines and at most
+//! [`SCAN`] looks into a queue for each lane that it fills; [`EXPIRE_BATCH`] jobs are expired by one event, and if more are due
+//! [`Scheduler::wake_at`] is now.
+
+#![forbid(unsafe_code)]
+
+mod averages;
+mod event;
+mod lanes;
+pub mod policy;
+mod predict;
+mod table;
+mod view;
+
+pub use averages::{Average, Averages};
+pub use event::{Decision, Decisions, End, Event, Job, JobRef, Refusal};
+pub use policy::{Action, Hold, Policy, PolicyError, PolicySpec};
+pub use predict::{PredictionError, PredictionSource};
+pub use table::Part;
+pub use view::{Order, View, Waiting};
+
+use crate::types::{Class, LaneId, LaneMask, MAX_SIM_LANES, Nanos};
+use lanes::{Lanes, Run};
+use predict::Predictor;
+use table::{Place, Table};
+
+/// How far a policy looks into a queue for one decision. The cost of a decision does not grow with the queue.
+pub const SCAN: usize = 64;
+
+/// How many jobs one event expires at the most.
+pub const EXPIRE_BATCH: usize = 64;
+
+/// The sizes of a scheduler.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    lanes: usize,
+    queue: [usize; 2],
+}
+
+/// A size that cannot be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum LimitsError {
+    /// A node has between 1 and [`MAX_SIM_LANES`] lanes.
+    #[error("{0} lanes: a scheduler has 1 to {MAX_SIM_LANES}")]
+    Lanes(usize),
+    /// A queue that holds nothing refuses everything; one over the limit would not fit its 32-bit slots.
+    #[error("a queue of {0} {1} requests: it holds 1 to {max}", max = Limits::MAX_QUEUE)]
+    Queue(usize, Class),
+}
+
+impl Limits {
+    /// Queue capacity by default, for each class.
+    pub const DEFAULT_QUEUE: usize = 65_536;
+    /// The largest queue.
+    pub const MAX_QUEUE: usize = 1 << 24;
+
+    /// This many lanes, and queues of [`Limits::DEFAULT_QUEUE`].
+    ///
+    /// # Errors
+    /// [`LimitsError::Lanes`] unless there are 1 to [`MAX_SIM_LANES`].
+    pub const fn new(lanes: usize) -> Result<Self, LimitsError> {
+        if lanes == 0 || lanes > MAX_SIM_LANES {
+            return Err(LimitsError::Lanes(lanes));
+        }
+        Ok(Self { lanes, queue: [Self::DEFAULT_QUEUE; 2] })
+    }
+
+    /// The same with another capacity of one class's queue.
+    ///
+    /// # Errors
+    /// [`LimitsError::Queue`] unless it is 1 to [`Limits::MAX_QUEUE`].
+    pub const fn queue(mut self, class: Class, capacity: usize) -> Result<Self, LimitsError> {
+        if capacity == 0 || capacity > Self::MAX_QUEUE {
+            return Err(LimitsError::Queue(capacity, class));
+        }
+        self.queue[class.index()] = capacity;
+        Ok(self)
+    }
+
+    /// How many lanes.
+    #[must_use]
+    pub const fn lanes(&self) -> usize {
+        self.lanes
+    }
+
+    /// How many jobs of a class may be queued.
+    #[must_use]
+    pub const fn queue_capacity(&self, class: Class) -> usize {
+        self.queue[class.index()]
+    }
+
+    /// How many jobs the scheduler holds at the most, queued and running: every [`JobRef::slot`] is below it.
+    #[must_use]
+    pub const fn slots(&self) -> usize {
+        self.queue[0] + self.queue[1] + self.lanes
+    }
+}
+
+/// Decides who runs where and when. See the module's page.
+#[derive(Debug)]
+pub struct Scheduler {
+    limits: Limits,
+    policy: Box<dyn Policy>,
+    now: Nanos,
+    table: Table,
+    lanes: Lanes,
+    averages: Averages,
+    predictor: Predictor,
+    draining: bool,
+    wake_at: Option<Nanos>,
+    policy_faults: u64,
+}
+
+impl Scheduler {
+    /// A scheduler with nothing queued and every lane free. All the memory it will ever use is allocated here: some 200 bytes for
+    /// each queue place, and 300 kB.
+    #[must_use]
+    pub fn new(limits: Limits, policy: Box<dyn Policy>) -> Self {
+        Self {
+            limits,
+            policy,
+            now: Nanos::ZERO,
+            table: Table::new(limits.slots()),
+            lanes: Lanes::new(limits.lanes),
+            averages: Averages::new(),
+            predictor: Predictor::new(),
+            draining: false,
+            wake_at: None,
+            policy_faults: 0,
+        }
+    }
+
+    /// Takes in what happened at `now`, and writes what is to be done into `out`, which it empties first.
+    ///
+    /// A `now` before an earlier one counts as that earlier one: time does not run backwards here.
+    pub fn on(&mut self, now: Nanos, event: Event, out: &mut Decisions) {
+        out.clear();
+        self.now = self.now.max(now);
+        match event {
+            Event::Arrive(job) => self.arrive(&job, out),
+            Event::Cancel(job) => {
+                if matches!(self.table.find(job), Some(Place::Queued(_))) {
+                    self.table.remove(job.slot);
+                }
+            }
+            Event::Finish { job, end, ran } => self.finish(job, end, ran),
+            Event::LaneDown { lane } => self.lanes.set_offline(lane, true),
+            Event::LaneUp { lane } => self.lanes.set_offline(lane, false),
+            Event::Tick => {}
+        }
+        let more_due = self.expire(out);
+        let hold = self.start(out);
+        let draining = hold.drain && self.table.queued(Class::Large) > 0 && self.lanes.gang().is_none();
+        if draining != self.draining {
+            self.draining = draining;
+            out.push(if draining { Decision::DrainOn { shadow: self.lanes.shadow(self.now) } } else { Decision::DrainOff });
+        }
+        let deadline = if more_due { Some(self.now) } else { self.table.first_deadline().map(|(_, at)| at) };
+        self.wake_at = match (deadline, hold.wake_at) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        #[cfg(debug_assertions)]
+        self.lanes.check();
+    }
+
+    fn arrive(&mut self, job: &Job, out: &mut Decisions) {
+        // Refused ones are offered load too: a rate that left them out would call an overloaded node half idle.
+        self.averages.offered(job.class, job.arrival);
+        let room = self.table.queued(job.class) < self.limits.queue_capacity(job.class);
+        let admitted = if room { self.table.insert(*job, self.predictor.predict(job)) } else { None };
+        out.push(match admitted {
+            Some(job) => Decision::Admit(job),
+            None => Decision::Refuse { id: job.id, reason: Refusal::QueueFull },
+        });
+    }
+
+    fn finish(&mut self, job: JobRef, end: End, ran: Nanos) {
+        if self.table.find(job) != Some(Place::Running) {
+            return;
+        }
+        let entry = self.table.entry(job.slot);
+        let (request, prediction) = (entry.job, entry.prediction);
+        let run = self.lanes.finish(job.slot, request.class);
+        debug_assert!(run.is_some(), "a running job is in the lane book");
+        if end == End::Completed {
+            let mean = self.averages.mean_service_ns(request.class);
+            self.predictor.completed(&request, prediction, mean, ran);
+            self.averages.completed(request.class, ran);
+        }
+        self.table.remove(job.slot);
+    }
+
+    /// Expires what is due; whether more is.
+    fn expire(&mut self, out: &mut Decisions) -> bool {
+        for _ in 0..EXPIRE_BATCH {
+            match self.table.first_deadline() {
+                Some((slot, deadline)) if deadline <= self.now => {
+                    out.push(Decision::Expire(self.table.job_ref(slot)));
+                    self.table.remove(slot);
+                }
+                _ => return false,
+            }
+        }
+        self.table.first_deadline().is_some_and(|(_, deadline)| deadline <= self.now)
+    }
+
+    /// Asks the policy until it holds. Each of its answers but the last takes a free lane, so there are at most `lanes + 1`.
+    fn start(&mut self, out: &mut Decisions) -> Hold {
+        loop {
+            let mut view = View {
+                now: self.now,
+                table: &mut self.table,
+                lanes: &self.lanes,
+                averages: &self.averages,
+                predictor: &self.predictor,
+            };
+            match self.policy.next(&mut view) {
+                Action::Hold(hold) => return hold,
+                Action::StartSmall { job, backfill } => {
+                    let lane = self.lanes.free().lowest();
+                    let (Some(lane), true) = (lane, self.startable(job, Class::Small)) else { return self.fault() };
+                    let run = self.run(job);
+                    self.lanes.start_small(lane, run);
+                    out.push(Decision::StartSmall { job, lane, backfill });
+                }
+                Action::StartLarge(job) => {
+                    if !self.lanes.all_free() || !self.startable(job, Class::Large) {
+                        return self.fault();
+                    }
+                    let run = self.run(job);
+                    self.lanes.start_gang(run);
+                    out.push(Decision::StartLarge(job));
+                }
+            }
+        }
+    }
+
+    fn startable(&self, job: JobRef, class: Class) -> bool {
+        matches!(self.table.find(job), Some(Place::Queued(_))) && self.table.entry(job.slot).job.class == class
+    }
+
+    fn run(&mut self, job: JobRef) -> Run {
+        let entry = self.table.entry(job.slot);
+        let mean = self.averages.mean_service_ns(entry.job.class);
+        let run_time = self.predictor.run_time(entry.prediction, entry.job.class, mean).unwrap_or(Nanos::ZERO);
+        self.table.start(job.slot);
+        Run { slot: job.slot, started: self.now, predicted_end: self.now + run_time }
+    }
+
+    /// A policy asked for what cannot be. Ours never do; one of a user's must not break the node: it is taken as holding, and counted.
+    fn fault(&mut self) -> Hold {
+        self.policy_faults += 1;
+        debug_assert!(false, "policy {} started a job that is not queued, or on a lane that is not free", self.policy.name());
+        Hold::default()
+    }
+
+    /// When to call [`on`](Self::on) with [`Event::Tick`], unless another event comes first.
+    #[inline]
+    #[must_use]
+    pub const fn wake_at(&self) -> Option<Nanos> {
+        self.wake_at
+    }
+
+    /// How many jobs of a class are queued.
+    #[inline]
+    #[must_use]
+    pub fn queued(&self, class: Class) -> usize {
+        self.table.queued(class)
+    }
+
+    /// The lanes on which something runs.
+    #[inline]
+    #[must_use]
+    pub fn busy(&self) -> LaneMask {
+        self.lanes.busy()
+    }
+
+    /// The lanes that are in service.
+    #[inline]
+    #[must_use]
+    pub fn in_service(&self) -> LaneMask {
+        self.lanes.in_service()
+    }
+
+    /// Whether a large job runs.
+    #[inline]
+    #[must_use]
+    pub fn gang_running(&self) -> bool {
+        self.lanes.gang().is_some()
+    }
+
+    /// Whether lanes are kept free for a waiting large job.
+    #[inline]
+    #[must_use]
+    pub const fn draining(&self) -> bool {
+        self.draining
+    }
+
+    /// The small job that runs on a lane, or the large one that runs on all.
+    #[must_use]
+    pub fn running(&self, lane: LaneId) -> Option<JobRef> {
+        if !self.lanes.busy().contains(lane) {
+            return None;
+        }
+        let run = self.lanes.gang().or_else(|| self.lanes.small(lane))?;
+        Some(self.table.job_ref(run.slot))
+    }
+
+    /// The moving averages that the policy works with.
+    #[must_use]
+    pub const fn averages(&self) -> &Averages {
+        &self.averages
+    }
+
+    /// How well a source has predicted a class, once it has.
+    #[must_use]
+    pub fn prediction_error(&self, source: PredictionSource, class: Class) -> Option<PredictionError> {
+        self.predictor.error(source, class)
+    }
+
+    /// The sizes it was made with.
+    #[must_use]
+    pub const fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The policy that decides.
+    #[must_use]
+    pub fn policy(&self) -> &dyn Policy {
+        &*self.policy
+    }
+
+    /// How often the policy asked for something impossible, which was then not done. Above 0 the policy has a bug.
+    #[must_use]
+    pub const fn policy_faults(&self) -> u64 {
+        self.policy_faults
+    }
+
+    /// Checks every invariant of queues, deadlines, lanes and slots, in O(queue): for tests, simulators and fuzzers.
+    ///
+    /// # Panics
+    /// If one is broken, which is a bug in this crate.
+    pub fn check_invariants(&self) {
+        self.table.check();
+        self.lanes.check();
+        for class in Class::ALL {
+            assert!(self.table.queued(class) <= self.limits.queue_capacity(class), "the {class} queue is over its capacity");
+        }
+        for lane in self.lanes.busy() {
+            let run = self.lanes.gang().or_else(|| self.lanes.small(lane));
+            let run = run.expect("a busy lane has a run");
+            assert!(run.started <= self.now, "{lane:?} runs what has not started yet");
+        }
+        assert!(!(self.draining && self.queued(Class::Large) == 0), "a drain for nobody");
+    }
+}

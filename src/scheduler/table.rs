@@ -1,0 +1,411 @@
+//! The jobs that the scheduler holds: a slab of fixed size, the queues as lists threaded through it, and the heap of deadlines.
+//!
+//! Everything is O(1) but the heap, which is O(log n). Nothing is allocated after construction.
+
+use super::event::{Job, JobRef};
+use super::predict::Prediction;
+use crate::types::{Class, Nanos};
+
+/// No slot.
+const NIL: u32 = u32::MAX;
+
+/// Where a slot's job stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    /// The slot is free; `next` threads the free list.
+    Free,
+    /// In the queue of its class, in this part of it.
+    Queued(Part),
+    /// On its lanes.
+    Running,
+}
+
+/// The two parts of a class's queue. Each is in arrival order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// May still be in time. A policy that does not distinguish leaves every job here.
+    Fresh,
+    /// Was seen to be too late for its target or deadline, and stands behind the others.
+    Late,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) job: Job,
+    /// The order of arrival over both classes.
+    pub(super) seq: u64,
+    pub(super) prediction: Prediction,
+    pub(super) place: Place,
+    prev: u32,
+    next: u32,
+    heap_pos: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct List {
+    head: u32,
+    tail: u32,
+    len: u32,
+}
+
+impl List {
+    const EMPTY: Self = Self { head: NIL, tail: NIL, len: 0 };
+}
+
+/// The slab, the four lists (two parts of two classes) and the heap.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    entries: Vec<Entry>,
+    free_head: u32,
+    lists: [[List; 2]; 2],
+    heap: Vec<u32>,
+    next_seq: u64,
+}
+
+impl Table {
+    pub(super) fn new(slots: usize) -> Self {
+        assert!(slots < NIL as usize, "slots are counted in 32 bits");
+        let vacant = Entry {
+            job: Job::new(crate::types::RequestId(u64::MAX), Class::Small, Nanos::ZERO),
+            seq: 0,
+            prediction: Prediction::UNKNOWN,
+            place: Place::Free,
+            prev: NIL,
+            next: NIL,
+            heap_pos: NIL,
+        };
+        let mut entries = vec![vacant; slots];
+        for (slot, entry) in entries.iter_mut().enumerate() {
+            entry.next = if slot + 1 < slots { slot as u32 + 1 } else { NIL };
+        }
+        Self {
+            entries,
+            free_head: if slots == 0 { NIL } else { 0 },
+            lists: [[List::EMPTY; 2]; 2],
+            heap: Vec::with_capacity(slots),
+            next_seq: 0,
+        }
+    }
+
+    /// Puts a job at the end of its class's queue. `None` if no slot is free.
+    pub(super) fn insert(&mut self, job: Job, prediction: Prediction) -> Option<JobRef> {
+        let slot = self.free_head;
+        if slot == NIL {
+            return None;
+        }
+        let entry = &mut self.entries[slot as usize];
+        debug_assert_eq!(entry.place, Place::Free);
+        self.free_head = entry.next;
+        *entry = Entry { job, seq: self.next_seq, prediction, place: Place::Free, prev: NIL, next: NIL, heap_pos: NIL };
+        self.next_seq += 1;
+        self.push_back(slot, Part::Fresh);
+        if job.deadline.is_some() {
+            self.heap_insert(slot);
+        }
+        Some(JobRef { slot, id: job.id })
+    }
+
+    /// Whether the reference names a job that is held, and where it stands.
+    pub(super) fn find(&self, job: JobRef) -> Option<Place> {
+        let entry = self.entries.get(job.slot as usize)?;
+        (entry.place != Place::Free && entry.job.id == job.id).then_some(entry.place)
+    }
+
+    #[inline]
+    pub(super) fn entry(&self, slot: u32) -> &Entry {
+        &self.entries[slot as usize]
+    }
+
+    #[inline]
+    pub(super) fn job_ref(&self, slot: u32) -> JobRef {
+        JobRef { slot, id: self.entries[slot as usize].job.id }
+    }
+
+    /// How many jobs of a class are queued.
+    #[inline]
+    pub(super) fn queued(&self, class: Class) -> usize {
+        let [fresh, late] = &self.lists[class.index()];
+        (fresh.len + late.len) as usize
+    }
+
+    /// The first of one part of a class's queue.
+    #[inline]
+    pub(super) fn head(&self, class: Class, part: Part) -> Option<u32> {
+        let head = self.lists[class.index()][part as usize].head;
+        (head != NIL).then_some(head)
+    }
+
+    /// The one that follows in the same part of the queue.
+    #[inline]
+    pub(super) fn next(&self, slot: u32) -> Option<u32> {
+        let next = self.entries[slot as usize].next;
+        (next != NIL).then_some(next)
+    }
+
+    /// The job of a class that arrived first, whatever its part.
+    #[inline]
+    pub(super) fn oldest(&self, class: Class) -> Option<u32> {
+        match (self.head(class, Part::Fresh), self.head(class, Part::Late)) {
+            (Some(a), Some(b)) => Some(if self.entry(a).seq < self.entry(b).seq { a } else { b }),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Moves a queued job from the fresh part to the end of the late one.
+    ///
+    /// Only heads of the fresh part are moved, so the late part keeps the order of arrival.
+    pub(super) fn mark_late(&mut self, slot: u32) {
+        debug_assert_eq!(self.entry(slot).place, Place::Queued(Part::Fresh));
+        debug_assert_eq!(self.head(self.entry(slot).job.class, Part::Fresh), Some(slot), "only a head is found late");
+        self.unlink(slot);
+        self.push_back(slot, Part::Late);
+    }
+
+    /// Takes a queued job out of its queue, to run.
+    pub(super) fn start(&mut self, slot: u32) {
+        self.unlink(slot);
+        self.heap_remove(slot);
+        self.entries[slot as usize].place = Place::Running;
+    }
+
+    /// Forgets a job, queued or running; its slot is free from now on.
+    pub(super) fn remove(&mut self, slot: u32) {
+        match self.entries[slot as usize].place {
+            Place::Free => unreachable!("a free slot is never removed"),
+            Place::Queued(_) => {
+                self.unlink(slot);
+                self.heap_remove(slot);
+            }
+            Place::Running => {}
+        }
+        let entry = &mut self.entries[slot as usize];
+        entry.place = Place::Free;
+        entry.prev = NIL;
+        entry.next = self.free_head;
+        self.free_head = slot;
+    }
+
+    /// The queued job whose deadline comes first, and that deadline.
+    #[inline]
+    pub(super) fn first_deadline(&self) -> Option<(u32, Nanos)> {
+        let &slot = self.heap.first()?;
+        Some((slot, self.deadline(slot)))
+    }
+
+    fn push_back(&mut self, slot: u32, part: Part) {
+        let list = &mut self.lists[self.entries[slot as usize].job.class.index()][part as usize];
+        let tail = list.tail;
+        list.tail = slot;
+        list.len += 1;
+        if tail == NIL {
+            list.head = slot;
+        } else {
+            self.entries[tail as usize].next = slot;
+        }
+        let entry = &mut self.entries[slot as usize];
+        entry.prev = tail;
+        entry.next = NIL;
+        entry.place = Place::Queued(part);
+    }
+
+    fn unlink(&mut self, slot: u32) {
+        let entry = &self.entries[slot as usize];
+        let Place::Queued(part) = entry.place else { unreachable!("only a queued job is in a list") };
+        let (prev, next, class) = (entry.prev, entry.next, entry.job.class);
+        let list = &mut self.lists[class.index()][part as usize];
+        list.len -= 1;
+        if prev == NIL {
+            list.head = next;
+        }
+        if next == NIL {
+            list.tail = prev;
+        }
+        if prev != NIL {
+            self.entries[prev as usize].next = next;
+        }
+        if next != NIL {
+            self.entries[next as usize].prev = prev;
+        }
+    }
+
+    fn deadline(&self, slot: u32) -> Nanos {
+        self.entries[slot as usize].job.deadline.unwrap_or(Nanos::MAX)
+    }
+
+    fn heap_insert(&mut self, slot: u32) {
+        // Cannot exceed the capacity reserved: a slot stands in the heap at most once.
+        self.heap.push(slot);
+        let pos = self.heap.len() - 1;
+        self.entries[slot as usize].heap_pos = pos as u32;
+        self.sift_up(pos);
+    }
+
+    fn heap_remove(&mut self, slot: u32) {
+        let pos = self.entries[slot as usize].heap_pos;
+        if pos == NIL {
+            return;
+        }
+        self.entries[slot as usize].heap_pos = NIL;
+        let pos = pos as usize;
+        self.heap.swap_remove(pos);
+        if pos < self.heap.len() {
+            self.entries[self.heap[pos] as usize].heap_pos = pos as u32;
+            let pos = self.sift_up(pos);
+            self.sift_down(pos);
+        }
+    }
+
+    fn sift_up(&mut self, mut pos: usize) -> usize {
+        while pos > 0 {
+            let parent = (pos - 1) / 2;
+            if self.deadline(self.heap[parent]) <= self.deadline(self.heap[pos]) {
+                break;
+            }
+            self.heap_swap(parent, pos);
+            pos = parent;
+        }
+        pos
+    }
+
+    fn sift_down(&mut self, mut pos: usize) {
+        loop {
+            let mut least = pos;
+            for child in [2 * pos + 1, 2 * pos + 2] {
+                if child < self.heap.len() && self.deadline(self.heap[child]) < self.deadline(self.heap[least]) {
+                    least = child;
+                }
+            }
+            if least == pos {
+                return;
+            }
+            self.heap_swap(least, pos);
+            pos = least;
+        }
+    }
+
+    fn heap_swap(&mut self, a: usize, b: usize) {
+        self.heap.swap(a, b);
+        self.entries[self.heap[a] as usize].heap_pos = a as u32;
+        self.entries[self.heap[b] as usize].heap_pos = b as u32;
+    }
+
+    /// Walks everything: lists, links, order, heap, free list. For tests and checkers; O(slots).
+    pub(super) fn check(&self) {
+        let mut seen = vec![false; self.entries.len()];
+        for class in Class::ALL {
+            for part in [Part::Fresh, Part::Late] {
+                let list = self.lists[class.index()][part as usize];
+                let (mut slot, mut prev, mut len, mut seq) = (list.head, NIL, 0, None);
+                while slot != NIL {
+                    let entry = self.entry(slot);
+                    assert!(!std::mem::replace(&mut seen[slot as usize], true), "slot {slot} stands in two lists");
+                    assert_eq!(entry.place, Place::Queued(part), "slot {slot} is in a list that it does not name");
+                    assert_eq!(entry.job.class, class, "slot {slot} is in the other class's list");
+                    assert_eq!(entry.prev, prev, "slot {slot} has a broken link");
+                    assert!(seq < Some(entry.seq), "slot {slot} is out of arrival order");
+                    assert_eq!(entry.job.deadline.is_some(), entry.heap_pos != NIL, "slot {slot}: deadline and heap disagree");
+                    (prev, slot, len, seq) = (slot, entry.next, len + 1, Some(entry.seq));
+                }
+                assert_eq!((list.tail, list.len), (prev, len), "a list's end or length is wrong");
+            }
+        }
+        for (pos, &slot) in self.heap.iter().enumerate() {
+            let entry = self.entry(slot);
+            assert_eq!(entry.heap_pos, pos as u32, "slot {slot} is not where it thinks in the heap");
+            assert!(matches!(entry.place, Place::Queued(_)), "slot {slot} is in the heap but not queued");
+            if pos > 0 {
+                assert!(self.deadline(self.heap[(pos - 1) / 2]) <= self.deadline(slot), "the heap is out of order at {pos}");
+            }
+        }
+        let mut slot = self.free_head;
+        while slot != NIL {
+            assert!(!std::mem::replace(&mut seen[slot as usize], true), "slot {slot} is both free and not");
+            assert_eq!(self.entry(slot).place, Place::Free);
+            slot = self.entry(slot).next;
+        }
+        for (slot, seen) in seen.iter().enumerate() {
+            assert!(seen ^ (self.entries[slot].place == Place::Running), "slot {slot} is lost, or runs while it waits");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::RequestId;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Insert(Class, Option<u64>),
+        Start(usize),
+        Remove(usize),
+        Late(Class),
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        let class = prop_oneof![Just(Class::Small), Just(Class::Large)];
+        prop_oneof![
+            4 => (class.clone(), proptest::option::of(0u64..50)).prop_map(|(c, d)| Op::Insert(c, d)),
+            2 => (0usize..32).prop_map(Op::Start),
+            3 => (0usize..32).prop_map(Op::Remove),
+            1 => class.prop_map(Op::Late),
+        ]
+    }
+
+    proptest! {
+        /// Against a model that is a plain vector: the same jobs, the same order, the same first deadline.
+        #[test]
+        fn behaves_as_plain_vectors_do(ops in prop::collection::vec(op(), 0..200)) {
+            const SLOTS: usize = 12;
+            let mut table = Table::new(SLOTS);
+            let mut held: Vec<(JobRef, Job, bool)> = Vec::new();
+            let mut order: [VecDeque<RequestId>; 2] = Default::default();
+            let mut id = 0;
+            for op in ops {
+                match op {
+                    Op::Insert(class, deadline) => {
+                        id += 1;
+                        let mut job = Job::new(RequestId(id), class, Nanos(id));
+                        job.deadline = deadline.map(Nanos);
+                        let slot = table.insert(job, Prediction::UNKNOWN);
+                        prop_assert_eq!(slot.is_none(), held.len() == SLOTS);
+                        if let Some(slot) = slot {
+                            held.push((slot, job, false));
+                            order[class.index()].push_back(job.id);
+                        }
+                    }
+                    Op::Start(i) if !held.is_empty() => {
+                        let i = i % held.len();
+                        if !held[i].2 {
+                            table.start(held[i].0.slot);
+                            held[i].2 = true;
+                            order[held[i].1.class.index()].retain(|&id| id != held[i].1.id);
+                        }
+                    }
+                    Op::Remove(i) if !held.is_empty() => {
+                        let (slot, job, _) = held.swap_remove(i % held.len());
+                        prop_assert!(table.find(slot).is_some());
+                        table.remove(slot.slot);
+                        prop_assert!(table.find(slot).is_none());
+                        order[job.class.index()].retain(|&id| id != job.id);
+                    }
+                    Op::Late(class) => {
+                        if let Some(slot) = table.head(class, Part::Fresh) {
+                            table.mark_late(slot);
+                        }
+                    }
+                    _ => {}
+                }
+                table.check();
+                for class in Class::ALL {
+                    prop_assert_eq!(table.queued(class), order[class.index()].len());
+                    prop_assert_eq!(table.oldest(class).map(|s| table.entry(s).job.id), order[class.index()].front().copied());
+                }
+                let first = held.iter().filter(|h| !h.2).filter_map(|h| h.1.deadline).min();
+                prop_assert_eq!(table.first_deadline().map(|(_, d)| d), first);
+            }
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! What a policy may see.
+
+use super::averages::Averages;
+use super::event::JobRef;
+use super::lanes::Lanes;
+use super::predict::{PredictionSource, Predictor};
+use super::table::{Part, Table};
+use super::{SCAN, table::Entry};
+use crate::types::{Class, LaneId, LaneMask, Nanos};
+
+/// A queued job, as a policy sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Waiting {
+    /// How an [`Action`](super::Action) names it.
+    pub job: JobRef,
+    /// One lane or all.
+    pub class: Class,
+    /// Its place in the order of arrival over both classes: lower came first.
+    pub seq: u64,
+    /// When it was submitted.
+    pub arrival: Nanos,
+    /// Past it, it is expired.
+    pub deadline: Option<Nanos>,
+    /// By when it should have ended.
+    pub target: Option<Nanos>,
+}
+
+/// In which order a class is served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Order {
+    /// As they came.
+    #[default]
+    Arrival,
+    /// Those that can still be in time first, then the others; each part as they came.
+    OnTime,
+}
+
+/// The node at one moment: the queues, the lanes, the averages and the predictions. Policies decide by this alone.
+///
+/// While a lane is out of service no gang can start, so the larges are not shown at all: a policy that drained for them would
+/// idle the node for as long as the lane is gone. They are shown again when it is back.
+#[derive(Debug)]
+pub struct View<'a> {
+    pub(super) now: Nanos,
+    pub(super) table: &'a mut Table,
+    pub(super) lanes: &'a Lanes,
+    pub(super) averages: &'a Averages,
+    pub(super) predictor: &'a Predictor,
+}
+
+impl View<'_> {
+    /// The present moment.
+    #[inline]
+    #[must_use]
+    pub const fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// How many lanes the node has, in service or not.
+    #[inline]
+    #[must_use]
+    pub fn lane_count(&self) -> usize {
+        self.lanes.count()
+    }
+
+    /// The lanes that are in service and free.
+    #[inline]
+    #[must_use]
+    pub fn free(&self) -> LaneMask {
+        self.lanes.free()
+    }
+
+    /// Whether every lane is in service and free: only then can a large job start.
+    #[inline]
+    #[must_use]
+    pub fn all_free(&self) -> bool {
+        self.lanes.all_free()
+    }
+
+    /// How many small jobs run.
+    #[inline]
+    #[must_use]
+    pub fn smalls_running(&self) -> usize {
+        self.lanes.smalls_running()
+    }
+
+    /// Whether a large job runs.
+    #[inline]
+    #[must_use]
+    pub fn gang_running(&self) -> bool {
+        self.lanes.gang().is_some()
+    }
+
+    /// How many jobs of a class are queued and could run on the lanes in service.
+    #[inline]
+    #[must_use]
+    pub fn queued(&self, class: Class) -> usize {
+        if self.hidden(class) { 0 } else { self.table.queued(class) }
+    }
+
+    /// The job of a class that has waited longest.
+    #[inline]
+    #[must_use]
+    pub fn oldest(&self, class: Class) -> Option<Waiting> {
+        if self.hidden(class) {
+            return None;
+        }
+        self.table.oldest(class).map(|slot| self.waiting(slot))
+    }
+
+    /// The job of a class that is to be served next.
+    ///
+    /// [`Order::OnTime`] asks of the first in line whether it can still end in time: now, plus its own prediction, against the
+    /// earlier of target and deadline. (Its own: what it expects or what its key says. The mean of a class says nothing about one of
+    /// it, and counts as 0.) One that cannot goes to the late part, for good. A late one whose age is 20 times the span it was given is
+    /// served first, so that the late are delayed and not starved. At most [`SCAN`] jobs are found late in one call.
+    #[must_use]
+    pub fn next(&mut self, class: Class, order: Order) -> Option<Waiting> {
+        if self.hidden(class) {
+            return None;
+        }
+        if order == Order::Arrival {
+            return self.oldest(class);
+        }
+        if let Some(slot) = self.table.head(class, Part::Late) {
+            let late = &self.table.entry(slot).job;
+            let span = late.target.or(late.deadline).map_or(Nanos::ZERO, |due| due - late.arrival);
+            if self.now - late.arrival > Nanos(span.0.saturating_mul(20)) {
+                return Some(self.waiting(slot));
+            }
+        }
+        for _ in 0..SCAN {
+            match self.table.head(class, Part::Fresh) {
+                Some(slot) if self.is_late(self.table.entry(slot)) => self.table.mark_late(slot),
+                _ => break,
+            }
+        }
+        let slot = self.table.head(class, Part::Fresh).or_else(|| self.table.head(class, Part::Late))?;
+        Some(self.waiting(slot))
+    }
+
+    fn is_late(&self, entry: &Entry) -> bool {
+        let due = entry.job.target.unwrap_or(Nanos::MAX).min(entry.job.deadline.unwrap_or(Nanos::MAX));
+        if due == Nanos::MAX {
+            return false;
+        }
+        let own = match entry.prediction.source() {
+            PredictionSource::Class => Nanos::ZERO,
+            _ => self.predictor.run_time(entry.prediction, entry.job.class, None).unwrap_or(Nanos::ZERO),
+        };
+        self.now + own > due
+    }
+
+    /// The first jobs of a class in the order of arrival, at most [`SCAN`] of them.
+    pub fn scan(&self, class: Class) -> impl Iterator<Item = Waiting> + '_ {
+        let visible = !self.hidden(class);
+        let mut parts = [Part::Fresh, Part::Late].map(|part| self.table.head(class, part).filter(|_| visible));
+        let in_order = std::iter::from_fn(move || {
+            let pick = match parts {
+                [Some(fresh), Some(late)] => usize::from(self.table.entry(late).seq < self.table.entry(fresh).seq),
+                [fresh, _] => usize::from(fresh.is_none()),
+            };
+            let slot = parts[pick]?;
+            parts[pick] = self.table.next(slot);
+            Some(self.waiting(slot))
+        });
+        in_order.take(SCAN)
+    }
+
+    /// How long a queued job is predicted to run. `None` as long as nothing is known about it or its class.
+    #[inline]
+    #[must_use]
+    pub fn predicted(&self, waiting: &Waiting) -> Option<Nanos> {
+        let mean = self.averages.mean_service_ns(waiting.class);
+        self.predictor.run_time(self.table.entry(waiting.job.slot).prediction, waiting.class, mean)
+    }
+
+    /// Whether a job's prediction is its own, not the mean of its class.
+    #[inline]
+    #[must_use]
+    pub fn prediction_source(&self, waiting: &Waiting) -> PredictionSource {
+        self.table.entry(waiting.job.slot).prediction.source()
+    }
+
+    /// The shadow time: when the last lane that is busy now is predicted to be free.
+    #[must_use]
+    pub fn shadow(&self) -> Nanos {
+        self.lanes.shadow(self.now)
+    }
+
+    /// What runs on a lane: since when, and until when by prediction. For a gang every lane says the same.
+    #[must_use]
+    pub fn running(&self, lane: LaneId) -> Option<(Nanos, Nanos)> {
+        if !self.lanes.busy().contains(lane) {
+            return None;
+        }
+        let run = self.lanes.gang().or_else(|| self.lanes.small(lane))?;
+        Some((run.started, run.end(self.now)))
+    }
+
+    /// The moving averages of arrivals and service.
+    #[inline]
+    #[must_use]
+    pub const fn averages(&self) -> &Averages {
+        self.averages
+    }
+
+    fn hidden(&self, class: Class) -> bool {
+        class == Class::Large && !self.lanes.offline().is_empty()
+    }
+
+    fn waiting(&self, slot: u32) -> Waiting {
+        let entry = self.table.entry(slot);
+        let job = &entry.job;
+        Waiting {
+            job: JobRef { slot, id: job.id },
+            class: job.class,
+            seq: entry.seq,
+            arrival: job.arrival,
+            deadline: job.deadline,
+            target: job.target,
+        }
+    }
+}
