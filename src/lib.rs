@@ -2,6 +2,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+pub mod observe;
 pub mod scheduler;
 pub mod types;
 

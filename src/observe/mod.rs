@@ -1,0 +1,5 @@
+//! What a run leaves behind: the event log, and a record for every request.
+
+mod record;
+
+pub use record::{LaneSpan, Outcome, Record, Terminal, What};
