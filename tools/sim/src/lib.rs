@@ -10,6 +10,9 @@
 //! | [`WorkloadSpec`] | `mix:load=0.8,share=0.3,…` | [`MixSource`], endless |
 //! | [`Adapt`] | any source | [`Adapted`]: load, speed, duration, predictions, steps, hard deadlines |
 //!
+//! # What is left behind
+//! [`record`] writes and reads the event log, counts the figures of a result, and draws a run as a trace.
+//!
 //! Everything that can be wrong with what a user gave is one [`InputError`], whose text is one line.
 //!
 //! ```
@@ -30,6 +33,7 @@
 mod adapt;
 mod error;
 mod random;
+pub mod record;
 mod request;
 mod summary;
 pub mod trace;
