@@ -2,6 +2,9 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[doc(hidden)]
+pub mod sync;
 pub mod types;
+pub mod word;
 
 pub use types::{Class, Epoch, LaneId, LaneMask, Nanos, RequestId};
