@@ -598,7 +598,8 @@ impl May {
         when(self.time_out, &[Act::TimeOut, Act::TimeOutTooLate]);
         when(self.abort, &[Act::Abort]);
         when(self.quarantine, &[Act::Quarantine, Act::EndGangOverHung]);
-        when(self.probe, &[Act::Probe, Act::ProbePasses, Act::ProbeFails, Act::Restore, Act::FaultAgain]);
+        when(self.probe, &[Act::Probe, Act::ProbePasses, Act::ProbeFails, Act::Restore]);
+        when(self.probe && self.quarantine, &[Act::FaultAgain]);
         when(self.ask, &[Act::Ask, Act::Unask, Act::JudgeStop]);
         when(self.drain, &[Act::Drain, Act::EndDrain]);
         when(self.close, &[Act::Close]);
@@ -954,15 +955,16 @@ fn explore<const N: usize>(may: May, rules: Rules) -> Result<Covered, Violation>
         steps(&state, may, rules, |act, lane, next| {
             covered.edges += 1;
             covered.acts[act as usize] += 1;
-            let next = next.and_then(|mut next| {
-                next.forget();
-                if seen.add(next.code(), number as u32) { next.check(rules) } else { Ok(()) }.map_err(|property| {
-                    violated.get_or_insert((property, act, lane, Some(next)));
-                    property
-                })
-            });
-            if let Err(property) = next {
-                violated.get_or_insert((property, act, lane, None));
+            let checked = match next {
+                Ok(mut next) => {
+                    next.forget();
+                    let is_new = seen.add(next.code(), number as u32);
+                    if is_new { next.check(rules).map_err(|property| (property, Some(next))) } else { Ok(()) }
+                }
+                Err(property) => Err((property, None)),
+            };
+            if let Err((property, next)) = checked {
+                violated.get_or_insert((property, act, lane, next));
             }
         });
         if let Some((property, act, lane, next)) = violated {
@@ -1080,9 +1082,15 @@ fn width_4_in_full() {
     search::<4>(May { close: false, ..May::EVERYTHING });
 }
 
-/// The width that the node has: `tools/ci/search.sh` runs it, in a release build.
+/// The width that the node has, one power after the other: `tools/ci/search.sh` runs it, in a release build.
 #[test]
 #[ignore = "takes minutes: tools/ci/search.sh runs it in a release build"]
 fn width_8_in_full() {
     search::<8>(GANGS);
+    search::<8>(May { ask: true, ..GANGS });
+    search::<8>(May { hang: true, ..GANGS });
+    search::<8>(May { small: true, ..GANGS });
+    search::<8>(May { small: true, fault: true, probe: true, ..May::ONLY_GANGS });
+    search::<8>(May { small: true, hang: true, probe: true, quarantine: true, ..GANGS });
+    search::<8>(May { small: true, lease: true, ..May::ONLY_GANGS });
 }

@@ -51,7 +51,7 @@
 //!
 //! # Why the rules are as they are
 //!
-//! Each of these was broken on purpose, and the search in `explore.rs` failed on it.
+//! All but the last were broken on purpose, and the search in `explore.rs` failed on each.
 //!
 //! - **The last arrival does everything at once.** It clears the others' bits, moves the epoch and decides whether the gang steps
 //!   aside, in one exchange. Every member's verdict hangs on that single moment: a break before it breaks the barrier for all, one

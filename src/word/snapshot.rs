@@ -367,7 +367,6 @@ impl<const N: usize, const E: u32> Snapshot<N, E> {
     ///
     /// Only the word's width of `epoch` counts, so that a member may go on counting without knowing it. A refusal leaves the value as it is.
     #[inline]
-    #[must_use]
     pub const fn try_arrive(self, lane: LaneId, epoch: Epoch) -> (Self, Arrival) {
         let missing = Self::ALL.bits() & !self.busy().bits();
         let refused = if !self.has(Flags::GANG) {
@@ -442,7 +441,6 @@ impl<const N: usize, const E: u32> Snapshot<N, E> {
 
     /// The holder lets go of its lane.
     #[inline]
-    #[must_use]
     pub const fn release(self, lane: LaneId) -> (Self, Released) {
         let next = Self(self.0 & Self::release_mask(lane));
         (next, Released { before: self.view(), after: next.view(), wake: self.waiting().without(lane) })

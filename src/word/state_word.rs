@@ -132,7 +132,7 @@ impl<const N: usize, const E: u32> StateWord<N, E> {
     pub fn end_gang(&self) -> Result<Ended, EndRefused> {
         // ORDERING: AcqRel. Acquire: the outcome of every member, partner their `release`. Release: what the dispatcher noted of
         // the gang, partner the `judge` of a member that hung.
-        self.change(Ordering::AcqRel, Ordering::Acquire, |now| now.try_end_gang())
+        self.change(Ordering::AcqRel, Ordering::Acquire, Snapshot::try_end_gang)
     }
 
     /// See [`Snapshot::try_restore`].

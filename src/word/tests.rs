@@ -33,7 +33,7 @@ fn every_valid_word() -> impl Iterator<Item = Small> {
 
 #[test]
 fn the_layout_reads_by_eye() {
-    let word = Snapshot::<8>::from_bits(0x0000_07_81_1e_03_02_ff);
+    let word = Snapshot::<8>::from_bits(0x0000_0781_1e03_02ff);
     assert_eq!(word.epoch(), Epoch::new(7));
     assert_eq!(word.asked(), LaneMask::from_bits(0x81));
     assert_eq!(word.flags(), Flags::GANG.with(Flags::ABORT).with(Flags::CLOSED).with(Flags::STOP));
@@ -243,6 +243,7 @@ fn eight_workers_and_a_dispatcher_add_up() {
     const GANGS: u64 = 500;
     const NO_MAIL: u32 = 0;
     const SMALL: u32 = 1;
+    /// And above, the epoch.
     const GANG: u32 = 2;
 
     /// A count that only the lane's holder touches.
@@ -270,10 +271,8 @@ fn eight_workers_and_a_dispatcher_add_up() {
                             count(index);
                             let _ = state.release(lane(index));
                         }
-                        _ => {
-                            // The dispatcher waits for the gang's end before the next, so its epoch is the word's, but a peer
-                            // may be ahead by this very barrier: then the first arrival has not been ours, and is missing.
-                            let epoch = state.load().epoch();
+                        letter => {
+                            let epoch = Epoch::new(letter - GANG);
                             count(index);
                             assert!(!matches!(state.arrive(lane(index), epoch), Arrival::Refused(_)));
                             while state.judge(epoch) == Verdict::Wait {
@@ -292,9 +291,9 @@ fn eight_workers_and_a_dispatcher_add_up() {
             if gangs * SMALLS < smalls * GANGS || smalls == SMALLS {
                 if state.load().flags().contains(Flags::GANG) {
                     let _ = state.end_gang();
-                } else if state.reserve_gang().is_ok() {
+                } else if let Ok(epoch) = state.reserve_gang() {
                     gangs += 1;
-                    mail.iter().for_each(|mail| mail.store(GANG, Ordering::Release));
+                    mail.iter().for_each(|mail| mail.store(GANG + epoch.get(), Ordering::Release));
                 }
             } else if state.load().flags().contains(Flags::GANG) {
                 let _ = state.end_gang();
