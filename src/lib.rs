@@ -4,6 +4,9 @@
 
 pub mod observe;
 pub mod scheduler;
+#[doc(hidden)]
+pub mod sync;
 pub mod types;
+pub mod word;
 
 pub use types::{Class, Epoch, LaneId, LaneMask, ModelKey, Nanos, RequestId};

@@ -53,7 +53,7 @@ impl Names {
     /// The key of those that have no name.
     pub const NONE: u32 = 0;
 
-    /// The most distinct names that a table takes: names are the one thing of a trace that stays in memory.
+    /// The most distinct names that a table takes, the absent one counted: names are the one thing of a trace that stays in memory.
     pub const MOST: usize = 1 << 20;
 
     /// A table that holds the absent name alone.

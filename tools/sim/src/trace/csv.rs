@@ -126,6 +126,12 @@ impl Cells {
         }
     }
 
+    /// Where the first of these names stands that is there.
+    fn find(&self, names: &[&str]) -> Option<usize> {
+        let at = |name: &str| (0..self.count).find(|&at| self.get(at).is_some_and(|cell| cell.eq_ignore_ascii_case(name)));
+        names.iter().find_map(|name| at(name))
+    }
+
     fn get(&self, at: usize) -> Option<&str> {
         if at >= self.count {
             return None;
@@ -143,30 +149,18 @@ pub(super) fn detect(line: &[u8]) -> Option<Format> {
 }
 
 impl Columns {
-    /// Where the columns stand, or which is missing.
+    /// Where arrival, input and output stand, and how the first is written; or which column is missing.
     fn find(&self, cells: &Cells) -> Result<([usize; 3], Clock), String> {
-        let at = |name: &str| (0..cells.count).find(|&i| cells.get(i).is_some_and(|cell| cell.eq_ignore_ascii_case(name)));
-        let any = |names: &[&str]| names.iter().find_map(|name| at(name)).ok_or_else(|| names.join("` or `"));
+        let any = |names: &[&str]| cells.find(names).ok_or_else(|| names.join("` or `"));
         for name in self.also {
             any(&[name])?;
         }
-        let (arrival, clock) = self
-            .arrival
-            .iter()
-            .find_map(|&(name, clock)| at(name).map(|i| (i, clock)))
-            .ok_or_else(|| self.arrival.map_names())?;
+        let arrival = self.arrival.iter().find_map(|&(name, clock)| cells.find(&[name]).map(|at| (at, clock)));
+        let (arrival, clock) = arrival.ok_or_else(|| {
+            let names: Vec<&str> = self.arrival.iter().map(|&(name, _)| name).collect();
+            names.join("` or `")
+        })?;
         Ok(([arrival, any(self.input)?, any(self.output)?], clock))
-    }
-}
-
-/// The names of the columns of arrivals, for an error.
-trait MapNames {
-    fn map_names(&self) -> String;
-}
-
-impl MapNames for &'static [(&'static str, Clock)] {
-    fn map_names(&self) -> String {
-        self.iter().map(|&(name, _)| name).collect::<Vec<_>>().join("` or `")
     }
 }
 
@@ -182,11 +176,6 @@ impl Header {
         let ([arrival, input, output], clock) = columns
             .find(&cells)
             .map_err(|missing| place.line(format!("the {format} header has no column `{missing}`"), REMEDY))?;
-        let at = |names: &[&str]| {
-            names
-                .iter()
-                .find_map(|name| (0..cells.count).find(|&i| cells.get(i).is_some_and(|cell| cell.eq_ignore_ascii_case(name))))
-        };
         let name = |at: usize| cells.get(at).unwrap_or_default().to_owned();
         let names = FieldNames {
             arrival: name(arrival),
@@ -195,7 +184,7 @@ impl Header {
             input: name(input),
             output: name(output),
         };
-        let (tenant, model, columns) = (at(columns.tenant), at(columns.model), cells.count);
+        let (tenant, model, columns) = (cells.find(columns.tenant), cells.find(columns.model), cells.count);
         Ok(Self { format, clock, arrival, input, output, tenant, model, columns, names, cells })
     }
 

@@ -34,10 +34,16 @@ impl Lines {
     pub(super) fn open(file: &Arc<str>, origin: &Origin) -> Result<Self, InputError> {
         let fail = |source| InputError::Open { file: Arc::clone(file), source };
         let mut input: Box<dyn BufRead + Send> = match origin {
-            Origin::Path(path) => Box::new(BufReader::with_capacity(BUFFER, File::open(path).map_err(fail)?)),
+            Origin::Path(path) => {
+                // Asked before opening: to open a pipe waits for its writer, and a pipe could not be read twice.
+                if !std::fs::metadata(path).map_err(fail)?.is_file() {
+                    return Err(fail(io::Error::other("it is no regular file, and a trace is read twice")));
+                }
+                Box::new(BufReader::with_capacity(BUFFER, File::open(path).map_err(fail)?))
+            }
             Origin::Bytes(bytes) => Box::new(Cursor::new(Arc::clone(bytes))),
         };
-        // The magic bytes decide, not the name. A read of a directory fails here.
+        // The magic bytes decide, not the name.
         let gzip = input.fill_buf().map_err(fail)?.starts_with(&[0x1f, 0x8b]);
         if gzip {
             input = Box::new(BufReader::with_capacity(BUFFER, MultiGzDecoder::new(input)));

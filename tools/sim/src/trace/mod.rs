@@ -15,7 +15,7 @@
 //! counted from the first. Columns of CSV may stand in any order, among others. A service time below 1 ns counts as 1 ns.
 //!
 //! Limits: a line has at most 1 MiB ([`MAX_LINE`]), arrivals lie within 200 years, spans within 366 days, token counts within 100
-//! million, and a file has at most [`Names::MOST`] distinct tenants or models.
+//! million, and a file has at most [`Names::MOST`] distinct tenants or models, each of up to 256 bytes.
 
 mod csv;
 mod jsonl;
@@ -42,8 +42,10 @@ pub use service::{ServiceModel, ServiceModels};
 use self::lines::{Lines, Origin};
 use self::raw::{FieldNames, Parsed, Raw};
 use crate::error::{Place, excerpt};
-use crate::units::Span;
 use crate::{InputError, Names, Source, Summary, TraceRequest, Warning};
+
+/// The longest name of a tenant or model, in bytes: with [`Names::MOST`], it bounds the memory that names take.
+const MAX_NAME: usize = 256;
 
 /// How a trace is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -300,15 +302,20 @@ impl Settler {
         let class = self.class(raw, place)?;
         let (prefill, service) = self.times(raw, class, place)?;
         if raw.arrival < self.last {
-            let what =
-                format!("arrives {} before the request above it", Span((self.last - raw.arrival).min(crate::units::MAX_SPAN)));
+            let what = format!("arrives {} before the request above it", self.last - raw.arrival);
             return Err(place.field(&self.fields.arrival, what, "sort the file by arrival"));
         }
         self.last = raw.arrival;
         let first = *self.first.get_or_insert(raw.arrival);
-        let key = |names: &mut Names, name: Option<&str>, field| match names.intern(name.unwrap_or_default()) {
-            Some(key) => Ok(key),
-            None => Err(place.field(field, format!("is the one after {} distinct names", Names::MOST), "use fewer names")),
+        let key = |names: &mut Names, name: Option<&str>, field| {
+            let name = name.unwrap_or_default();
+            if name.len() > MAX_NAME {
+                let what = format!("`{}` is longer than {MAX_NAME} bytes", excerpt(name.as_bytes()));
+                return Err(place.field(field, what, "use a shorter name"));
+            }
+            names.intern(name).ok_or_else(|| {
+                place.field(field, format!("is the one after {} distinct names", Names::MOST - 1), "use fewer names")
+            })
         };
         let tenant = key(&mut self.tenants, raw.tenant.as_deref(), "tenant")?;
         let model = key(&mut self.models, raw.model.as_deref(), "model")?;

@@ -283,7 +283,7 @@ fn bad_jsonl_is_named_by_line_and_field() {
         (r#"{"timestamp":5,"input_length":100000000,"output_length":100000000}"#, "by the service model"),
         (
             r#"{"timestamp":4,"service_ms":1}"#,
-            "line 2: field `timestamp`: arrives 1ms before the request above it; sort the file",
+            "line 2: field `timestamp`: arrives 1.00 ms before the request above it; sort the file",
         ),
         ("{\"timestamp\":5,\"tenant\":\"\u{1}\"}", "line 2: is no JSON: control character"),
     ] {
@@ -305,7 +305,7 @@ fn bad_csv_and_swf_are_named_by_line_and_column() {
         ("2023-11-16 18:17:03,1,0.5", "line 3: field `GeneratedTokens`: 0.5 is not a whole number"),
         ("2023-13-16 18:17:03,1,5", "line 3: field `TIMESTAMP`: `2023-13-16 18:17:03` is not a date with a time"),
         ("1923-11-16 18:17:03,1,5", "line 3: field `TIMESTAMP`"),
-        ("2023-11-16 18:17:02.9,1,5", "line 3: field `TIMESTAMP`: arrives 100ms before the request above it"),
+        ("2023-11-16 18:17:02.9,1,5", "line 3: field `TIMESTAMP`: arrives 100.00 ms before the request above it"),
     ] {
         let text = error(format!("{azure}{line}\n").as_bytes(), TraceOptions::default());
         assert!(text.contains(says), "{line}: {text}");
@@ -401,6 +401,25 @@ fn after_an_error_a_source_is_at_its_end() {
     let error = source.next_request().unwrap_err();
     assert_eq!((error.line(), error.field()), (Some(2), Some("timestamp")));
     assert!(source.next_request().unwrap().is_none());
+}
+
+#[test]
+fn names_are_bounded() {
+    let line = |name: &str| format!("{{\"timestamp\":0,\"service_ms\":1,\"tenant\":\"{name}\"}}");
+    assert!(read(&line(&"x".repeat(256)), TraceOptions::default()).is_ok());
+    let text = error(line(&"x".repeat(257)).as_bytes(), TraceOptions::default());
+    assert!(text.starts_with("t: line 1: field `tenant`: `xxxx") && text.contains("longer than 256 bytes"), "{text}");
+}
+
+/// Seeds run in parallel, each with a pass of its own over one trace.
+#[test]
+fn sources_go_to_other_threads() {
+    fn goes<T: Send>() {}
+    fn shared<T: Send + Sync>() {}
+    goes::<Requests>();
+    goes::<crate::Adapted<crate::MixSource>>();
+    shared::<TraceFile>();
+    shared::<InputError>();
 }
 
 fn exercise(bytes: &[u8]) -> Result<(), TestCaseError> {
@@ -566,7 +585,7 @@ fn the_raw_sources_import_as_published() {
     }
 }
 
-/// Half a million lines stream in under a second, in a release build: `cargo test --release -p phalanx-sim -- --ignored fast`.
+/// Half a million lines stream in under a second, and a million generated requests in half of one, in a release build: `cargo test --release -p phalanx-sim -- --ignored fast`.
 #[test]
 #[ignore = "measures a release build"]
 fn fast() {
@@ -586,4 +605,10 @@ fn fast() {
         eprintln!("{rate:.0} lines a second");
         assert!(cfg!(debug_assertions) || rate >= 500_000.0);
     }
+    let adapt = crate::Adapt { requests: Some(1_000_000), prediction_error: Some(0.3), ..Default::default() };
+    let spec: crate::WorkloadSpec = "mix:service=lognormal,arrivals=bursty".parse().unwrap();
+    let start = std::time::Instant::now();
+    assert_eq!(Summary::of(&mut adapt.apply(spec.source(1), spec.load()).unwrap()).unwrap().count(), 1_000_000);
+    eprintln!("{} a million generated requests", Nanos::from(start.elapsed()));
+    assert!(cfg!(debug_assertions) || start.elapsed().as_millis() <= 500);
 }
