@@ -86,6 +86,8 @@ pub enum Event {
         /// Which.
         lane: LaneId,
     },
+    /// No job is started any more: the node shuts down and gives up what is queued.
+    Close,
     /// The moment of [`Scheduler::wake_at`](super::Scheduler::wake_at) has come. At any other moment it does no harm.
     Tick,
 }

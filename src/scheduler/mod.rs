@@ -81,7 +81,7 @@ pub enum LimitsError {
 
 impl Limits {
     /// Queue capacity by default, for each class.
-    pub const DEFAULT_QUEUE: usize = 65_536;
+    pub const DEFAULT_QUEUE: usize = 16_384;
     /// The largest queue.
     pub const MAX_QUEUE: usize = 1 << 24;
 
@@ -138,6 +138,7 @@ pub struct Scheduler {
     averages: Averages,
     predictor: Predictor,
     draining: bool,
+    closed: bool,
     wake_at: Option<Nanos>,
     policy_faults: u64,
 }
@@ -156,6 +157,7 @@ impl Scheduler {
             averages: Averages::new(),
             predictor: Predictor::new(),
             draining: false,
+            closed: false,
             wake_at: None,
             policy_faults: 0,
         }
@@ -177,6 +179,7 @@ impl Scheduler {
             Event::Finish { job, end, ran } => self.finish(job, end, ran),
             Event::LaneDown { lane } => self.lanes.set_offline(lane, true),
             Event::LaneUp { lane } => self.lanes.set_offline(lane, false),
+            Event::Close => self.closed = true,
             Event::Tick => {}
         }
         let more_due = self.expire(out);
@@ -238,6 +241,9 @@ impl Scheduler {
 
     /// Asks the policy until it holds. Each of its answers but the last takes a free lane, so there are at most `lanes + 1`.
     fn start(&mut self, out: &mut Decisions) -> Hold {
+        if self.closed {
+            return Hold::default();
+        }
         loop {
             let mut view = View {
                 now: self.now,

@@ -1,0 +1,178 @@
+//! A stand-in for GPUs: work takes its time, runs in the background and in order, and two requests must never meet.
+
+use super::{Device, DeviceError, DeviceFault};
+use crate::types::{LaneId, MAX_LANES, RequestId};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Nobody.
+const FREE: u64 = 0;
+
+/// Emulated GPUs, one a lane.
+///
+/// A launch returns at once and its work ends later, after the work launched before it: a stream. Waiting sleeps until the very
+/// moment and burns no CPU; on Linux the worker's timer slack is set to a nanosecond, since the default of 50 µs would be late by that.
+///
+/// Each emulated GPU knows which request it works for, and refuses work of any other: that no two requests share a GPU is
+/// checked here, by the device, and not assumed of the scheduler. [`Emulated::violations`] counts what was refused.
+#[derive(Clone, Debug, Default)]
+pub struct Emulated {
+    node: Arc<Node>,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    gpus: [Gpu; MAX_LANES],
+    violations: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Gpu {
+    /// The request that it works for, plus 1.
+    holder: AtomicU64,
+}
+
+impl Emulated {
+    /// How often work of two requests met on one GPU. Anything but 0 is a bug in the scheduler.
+    #[must_use]
+    pub fn violations(&self) -> u64 {
+        self.node.violations.load(Ordering::Relaxed)
+    }
+}
+
+/// One emulated GPU, as a request's body sees it.
+#[derive(Debug)]
+pub struct EmulatedLane {
+    id: LaneId,
+    node: Arc<Node>,
+    request: Option<RequestId>,
+    stream_end: Instant,
+}
+
+impl EmulatedLane {
+    /// Launches work that takes so long, behind what was launched before, and returns at once.
+    ///
+    /// # Errors
+    /// [`DeviceFault::Isolation`] if the GPU works for another request. [`Device::finish`] then fails this one, too.
+    pub fn launch(&mut self, work: Duration) -> Result<(), DeviceError> {
+        let gpu = &self.node.gpus[self.id.index()];
+        let holder = gpu.holder.load(Ordering::Acquire);
+        if self.request.is_none_or(|request| holder != request.0 + 1) {
+            return Err(self.refuse(holder));
+        }
+        // A duration that the clock cannot hold is as good as for ever: a year.
+        let begins = self.stream_end.max(Instant::now());
+        self.stream_end = begins.checked_add(work).unwrap_or(begins + Duration::from_secs(365 * 86_400));
+        Ok(())
+    }
+
+    /// Waits until everything launched has ended.
+    pub fn synchronize(&mut self) {
+        // A sleep may end early by a clock's grain: what matters is the moment, so look again.
+        loop {
+            let left = self.stream_end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            std::thread::sleep(left);
+        }
+    }
+
+    /// Which lane this is.
+    #[must_use]
+    pub const fn id(&self) -> LaneId {
+        self.id
+    }
+
+    fn refuse(&self, holder: u64) -> DeviceError {
+        self.node.violations.fetch_add(1, Ordering::Relaxed);
+        let other = holder.checked_sub(1).map_or_else(|| "no request".to_owned(), |id| format!("request {id}"));
+        let message = match self.request {
+            Some(request) => format!("work of request {request} was refused: the GPU works for {other}"),
+            None => format!("work outside any request was refused: the GPU works for {other}"),
+        };
+        DeviceError::new(self.id, DeviceFault::Isolation, message)
+    }
+}
+
+impl Device for Emulated {
+    type Lane = EmulatedLane;
+
+    fn describe(&self) -> String {
+        "emulated GPUs".to_owned()
+    }
+
+    fn open(&self, lane: LaneId) -> Result<EmulatedLane, DeviceError> {
+        if lane.index() >= MAX_LANES {
+            return Err(DeviceError::new(lane, DeviceFault::Lane, format!("there are {MAX_LANES} emulated GPUs")));
+        }
+        crate::os::precise_sleep();
+        Ok(EmulatedLane { id: lane, node: Arc::clone(&self.node), request: None, stream_end: Instant::now() })
+    }
+
+    fn begin(&self, lane: &mut EmulatedLane, request: RequestId) -> Result<(), DeviceError> {
+        let holder = &self.node.gpus[lane.id.index()].holder;
+        lane.request = Some(request);
+        match holder.compare_exchange(FREE, request.0 + 1, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(()),
+            Err(other) => {
+                let refused = lane.refuse(other);
+                lane.request = None;
+                Err(refused)
+            }
+        }
+    }
+
+    fn finish(&self, lane: &mut EmulatedLane, request: RequestId) -> Result<(), DeviceError> {
+        lane.synchronize();
+        lane.request = None;
+        let holder = &self.node.gpus[lane.id.index()].holder;
+        match holder.compare_exchange(request.0 + 1, FREE, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(()),
+            Err(other) => Err(lane.refuse(other)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_runs_in_the_background_in_order_and_ends_on_time() {
+        let device = Emulated::default();
+        let mut lane = device.open(LaneId::new(0)).unwrap();
+        device.begin(&mut lane, RequestId(1)).unwrap();
+        let began = Instant::now();
+        lane.launch(Duration::from_millis(3)).unwrap();
+        lane.launch(Duration::from_millis(4)).unwrap();
+        assert!(began.elapsed() < Duration::from_millis(3), "a launch does not wait");
+        device.finish(&mut lane, RequestId(1)).unwrap();
+        assert!(began.elapsed() >= Duration::from_millis(7));
+    }
+
+    #[test]
+    fn work_of_two_requests_on_one_gpu_is_refused_and_counted() {
+        let device = Emulated::default();
+        let mut lane = device.open(LaneId::new(3)).unwrap();
+        let mut second = device.open(LaneId::new(3)).unwrap();
+        device.begin(&mut lane, RequestId(1)).unwrap();
+        let refused = device.begin(&mut second, RequestId(2)).unwrap_err();
+        assert_eq!(refused.fault(), DeviceFault::Isolation);
+        assert!(refused.to_string().contains("request 1"), "{refused}");
+        assert_eq!(second.launch(Duration::ZERO).unwrap_err().fault(), DeviceFault::Isolation);
+        assert_eq!(device.violations(), 2);
+        device.finish(&mut lane, RequestId(1)).unwrap();
+        device.begin(&mut second, RequestId(2)).unwrap();
+    }
+
+    #[test]
+    fn work_that_takes_for_ever_does_not_overflow() {
+        let device = Emulated::default();
+        let mut lane = device.open(LaneId::new(0)).unwrap();
+        device.begin(&mut lane, RequestId(0)).unwrap();
+        lane.launch(Duration::MAX).unwrap();
+        lane.launch(Duration::MAX).unwrap();
+    }
+}

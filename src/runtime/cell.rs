@@ -1,0 +1,369 @@
+//! A submitted request: one allocation that ring, dispatcher, worker and ticket share.
+//!
+//! It holds the body until it runs and the output until the ticket takes it. Three faces hide what it is made of: [`Runnable`] from the
+//! worker, which knows the lane's type but not the output's; [`Resolve`] from the ticket, which knows the output's type but not the
+//! lane's; and [`Header`], which needs neither.
+//!
+//! `std::sync::Arc` counts the owners, under the models too: loom's own cannot be made into a trait object.
+
+use super::gang::{Gang, GangBroken};
+use super::life::{Ending, Life, Phase};
+use super::node::Shared;
+use super::ticket::RequestError;
+use crate::scheduler::Job;
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{AtomicWaker, UnsafeCell};
+use crate::types::LaneId;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// No slot: not in the scheduler's table.
+pub(crate) const NO_SLOT: u32 = u32::MAX;
+
+/// What is the same for all requests.
+#[derive(Debug)]
+pub(crate) struct Header {
+    pub(crate) life: Life,
+    pub(crate) waker: AtomicWaker,
+    pub(crate) job: Job,
+    /// Its slot in the scheduler's table while it has one. The dispatcher's alone: an atomic only because it is shared.
+    slot: AtomicU32,
+}
+
+impl Header {
+    fn new(job: Job) -> Self {
+        Self { life: Life::new(), waker: AtomicWaker::new(), job, slot: AtomicU32::new(NO_SLOT) }
+    }
+
+    // ORDERING: Relaxed in both: one thread at a time drives the dispatcher, and whatever hands it over synchronises.
+    pub(crate) fn slot(&self) -> u32 {
+        self.slot.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_slot(&self, slot: u32) {
+        self.slot.store(slot, Ordering::Relaxed);
+    }
+
+    /// Ends a request that never ran. Whether this was what ended it.
+    pub(crate) fn give_up(&self, from: Phase, to: Phase) -> bool {
+        match self.life.end(from, to) {
+            Ending::Ended { awaited } => {
+                if awaited {
+                    self.wake();
+                }
+                true
+            }
+            Ending::Refused(_) => false,
+        }
+    }
+
+    /// Wakes who waits for the end. The waker is the user's code: a panic in it must not take the node's thread along.
+    pub(crate) fn wake(&self) {
+        let woken = catch_unwind(AssertUnwindSafe(|| self.waker.wake()));
+        if let Err(payload) = woken {
+            forget_payload(payload);
+        }
+    }
+}
+
+/// The lane's face of a request.
+pub(crate) trait Runnable<L>: Send + Sync {
+    fn header(&self) -> &Header;
+
+    /// Runs the body on this lane, catching its panic, and keeps what it returned. Whether the member's peers must be told that it
+    /// will not come to the barrier any more.
+    ///
+    /// # Safety
+    /// Called at most once for each lane that the request was granted, by the worker of that lane, while it is Running.
+    unsafe fn run(&self, lane: &mut L, gang: Option<&Gang<'_>>) -> Peers;
+
+    /// This lane failed the request; the first failure of all lanes is the one that the ticket gets. Replaces what `run` kept.
+    ///
+    /// # Safety
+    /// As [`Runnable::run`]; not after [`Runnable::settle`] of the same lane.
+    unsafe fn fail(&self, lane: LaneId, error: RequestError);
+
+    /// This lane is done with the request. The last one ends its life; then whether somebody waits for that is told.
+    ///
+    /// # Safety
+    /// Exactly once for each lane that the request was granted, after all else that the lane does with it.
+    unsafe fn settle(&self) -> Settled;
+}
+
+/// What a member's end means for the others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Peers {
+    /// Nothing: they find out at the barrier, if they still have one.
+    Unaware,
+    /// They must be told that the gang is broken.
+    Abort,
+}
+
+/// What became of a request when a lane was done with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Settled {
+    /// Other lanes still have it.
+    NotYet,
+    /// It is over, and nobody waits for it.
+    Over,
+    /// It is over, and its waker must be woken, best after the lane is released.
+    Awaited,
+}
+
+impl From<Ending> for Settled {
+    fn from(ending: Ending) -> Self {
+        match ending {
+            Ending::Ended { awaited: true } => Self::Awaited,
+            Ending::Ended { awaited: false } | Ending::Refused(_) => Self::Over,
+        }
+    }
+}
+
+/// The ticket's face of a request.
+pub(crate) trait Resolve<T>: Send + Sync {
+    fn header(&self) -> &Header;
+
+    /// Takes the output, or the reason why there is none.
+    ///
+    /// # Safety
+    /// Once, after a terminal phase was seen.
+    unsafe fn take(&self) -> Result<T, RequestError>;
+
+    /// Tells the dispatcher that the request, which is Cancelled, need not be queued any more.
+    fn withdraw(self: Arc<Self>);
+}
+
+/// The output of a request, or why there is none.
+type Output<T> = UnsafeCell<Option<Result<T, RequestError>>>;
+
+fn take_output<T>(header: &Header, output: &Output<T>) -> Result<T, RequestError> {
+    match header.life.phase() {
+        Phase::Expired => Err(RequestError::Expired),
+        Phase::Cancelled => Err(RequestError::Cancelled),
+        Phase::ShutDown => Err(RequestError::ShutDown),
+        // SAFETY: the phase is terminal, so the lanes are done with the cell, and their writes are seen (`Life::phase` acquires); the
+        // one ticket calls this once.
+        _ => output.with_mut(|output| unsafe { (*output).take() }).unwrap_or(Err(RequestError::Taken)),
+    }
+}
+
+/// A small request.
+pub(crate) struct SmallCell<L, T, F> {
+    header: Header,
+    body: UnsafeCell<Option<F>>,
+    output: Output<T>,
+    shared: Arc<Shared<L>>,
+}
+
+// SAFETY: body and output are moved to the worker and to the ticket, one after the other, as `Life` says; nobody shares them.
+unsafe impl<L, T: Send, F: Send> Sync for SmallCell<L, T, F> {}
+// SAFETY: as above; `Shared` is Send and Sync for every L, since lanes never leave their threads.
+unsafe impl<L, T: Send, F: Send> Send for SmallCell<L, T, F> {}
+
+impl<L, T, F> SmallCell<L, T, F> {
+    pub(crate) fn new(job: Job, body: F, shared: Arc<Shared<L>>) -> Self {
+        Self { header: Header::new(job), body: UnsafeCell::new(Some(body)), output: UnsafeCell::new(None), shared }
+    }
+
+    /// # Safety
+    /// Only the worker that runs it, before it settles.
+    unsafe fn keep(&self, result: Result<T, RequestError>) {
+        // SAFETY: by the contract nobody else is at the output.
+        self.output.with_mut(|output| unsafe { *output = Some(result) });
+    }
+}
+
+impl<L: 'static, T: Send + 'static, F: FnOnce(&mut L) -> T + Send + 'static> Runnable<L> for SmallCell<L, T, F> {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    unsafe fn run(&self, lane: &mut L, _: Option<&Gang<'_>>) -> Peers {
+        // SAFETY: only the worker touches the body, and only here.
+        let Some(body) = self.body.with_mut(|body| unsafe { (*body).take() }) else { return Peers::Unaware };
+        let result = catch_unwind(AssertUnwindSafe(|| body(lane)));
+        let result = result.map_err(|payload| RequestError::Panicked { rank: None, message: message_of(payload) });
+        // SAFETY: this is the worker, and it has not settled.
+        unsafe { self.keep(result) };
+        Peers::Unaware
+    }
+
+    unsafe fn fail(&self, _: LaneId, error: RequestError) {
+        // SAFETY: as in `run`. The body's own panic is the better explanation and stays.
+        self.output.with_mut(|output| match unsafe { &mut *output } {
+            Some(Err(_)) => {}
+            output => *output = Some(Err(error)),
+        });
+    }
+
+    unsafe fn settle(&self) -> Settled {
+        // SAFETY: the worker is still the only one at the output.
+        let completed = self.output.with(|output| matches!(unsafe { &*output }, Some(Ok(_))));
+        self.header.life.end(Phase::Running, if completed { Phase::Completed } else { Phase::Failed }).into()
+    }
+}
+
+impl<L: 'static, T: Send + 'static, F: FnOnce(&mut L) -> T + Send + 'static> Resolve<T> for SmallCell<L, T, F> {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    unsafe fn take(&self) -> Result<T, RequestError> {
+        take_output(&self.header, &self.output)
+    }
+
+    fn withdraw(self: Arc<Self>) {
+        let shared = Arc::clone(&self.shared);
+        shared.withdraw(self);
+    }
+}
+
+/// A large request: one body, run by every lane.
+pub(crate) struct LargeCell<L, M, F> {
+    header: Header,
+    body: F,
+    /// One for each lane, written by that lane alone.
+    members: Box<[UnsafeCell<Option<M>>]>,
+    /// Lanes that have not settled.
+    left: AtomicU32,
+    /// Whether a lane has claimed `cause`.
+    caused: AtomicU32,
+    cause: UnsafeCell<Option<RequestError>>,
+    /// Made by the submitter with room for all, so that no worker allocates.
+    output: Output<Vec<M>>,
+    shared: Arc<Shared<L>>,
+}
+
+// SAFETY: the body is shared by the lanes (`F: Sync`); each member's value is written by its lane and moved by the last one; the cause
+// is written by the one lane that claimed it.
+unsafe impl<L, M: Send, F: Send + Sync> Sync for LargeCell<L, M, F> {}
+// SAFETY: as above; `Shared` is Send and Sync for every L.
+unsafe impl<L, M: Send, F: Send + Sync> Send for LargeCell<L, M, F> {}
+
+impl<L, M, F> LargeCell<L, M, F> {
+    pub(crate) fn new(job: Job, body: F, lanes: usize, shared: Arc<Shared<L>>) -> Self {
+        Self {
+            header: Header::new(job),
+            body,
+            members: (0..lanes).map(|_| UnsafeCell::new(None)).collect(),
+            left: AtomicU32::new(lanes as u32),
+            caused: AtomicU32::new(0),
+            cause: UnsafeCell::new(None),
+            output: UnsafeCell::new(Some(Ok(Vec::with_capacity(lanes)))),
+            shared,
+        }
+    }
+
+    fn blame(&self, error: RequestError) {
+        // ORDERING: Relaxed: it decides who writes the cause; `left` publishes what was written.
+        if self.caused.swap(1, Ordering::Relaxed) == 0 {
+            // SAFETY: only the first lane comes here, and readers wait until every lane has settled.
+            self.cause.with_mut(|cause| unsafe { *cause = Some(error) });
+        }
+    }
+}
+
+impl<L, M, F> Runnable<L> for LargeCell<L, M, F>
+where
+    L: 'static,
+    M: Send + 'static,
+    F: Fn(&mut L, &Gang<'_>) -> Result<M, GangBroken> + Send + Sync + 'static,
+{
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    unsafe fn run(&self, lane: &mut L, gang: Option<&Gang<'_>>) -> Peers {
+        let Some(gang) = gang else { return Peers::Unaware };
+        match catch_unwind(AssertUnwindSafe(|| (self.body)(lane, gang))) {
+            Ok(Ok(value)) => {
+                // SAFETY: this lane's own place.
+                self.members[gang.rank()].with_mut(|member| unsafe { *member = Some(value) });
+                Peers::Unaware
+            }
+            Ok(Err(GangBroken)) => Peers::Abort,
+            Err(payload) => {
+                self.blame(RequestError::Panicked { rank: Some(gang.rank()), message: message_of(payload) });
+                Peers::Abort
+            }
+        }
+    }
+
+    unsafe fn fail(&self, lane: LaneId, error: RequestError) {
+        // SAFETY: this lane's own place.
+        let value = self.members[lane.index()].with_mut(|member| unsafe { (*member).take() });
+        drop_quietly(value);
+        self.blame(error);
+    }
+
+    unsafe fn settle(&self) -> Settled {
+        // ORDERING: AcqRel: releases this lane's member and cause; the last lane acquires everybody's.
+        if self.left.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return Settled::NotYet;
+        }
+        // SAFETY: every other lane has settled, and its writes are seen.
+        let cause = self.cause.with_mut(|cause| unsafe { (*cause).take() });
+        let completed = self.output.with_mut(|output| {
+            // SAFETY: the ticket comes only after the life has ended, below.
+            let output = unsafe { &mut *output };
+            let Some(Ok(values)) = output else { return false };
+            for member in &self.members {
+                // SAFETY: as for the cause.
+                values.extend(member.with_mut(|member| unsafe { (*member).take() }));
+            }
+            if cause.is_none() && values.len() == self.members.len() {
+                return true;
+            }
+            drop_quietly(output.replace(Err(cause.unwrap_or(RequestError::GangBroken))));
+            false
+        });
+        self.header.life.end(Phase::Running, if completed { Phase::Completed } else { Phase::Failed }).into()
+    }
+}
+
+impl<L, M, F> Resolve<Vec<M>> for LargeCell<L, M, F>
+where
+    L: 'static,
+    M: Send + 'static,
+    F: Fn(&mut L, &Gang<'_>) -> Result<M, GangBroken> + Send + Sync + 'static,
+{
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    unsafe fn take(&self) -> Result<Vec<M>, RequestError> {
+        take_output(&self.header, &self.output)
+    }
+
+    fn withdraw(self: Arc<Self>) {
+        let shared = Arc::clone(&self.shared);
+        shared.withdraw(self);
+    }
+}
+
+/// What a panic said.
+fn message_of(payload: Box<dyn Any + Send>) -> String {
+    let message = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+        (Some(text), _) => (*text).to_owned(),
+        (_, Some(text)) => text.clone(),
+        _ => "a panic without a message".to_owned(),
+    };
+    forget_payload(payload);
+    message
+}
+
+/// Drops a panic's payload. Its own drop may panic again; that one is leaked.
+fn forget_payload(payload: Box<dyn Any + Send>) {
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(again);
+    }
+}
+
+/// Drops what belongs to a user: a panic in it must not take the node's thread along.
+pub(crate) fn drop_quietly<T>(value: T) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
+        forget_payload(payload);
+    }
+}

@@ -1,0 +1,426 @@
+//! The one thread that reserves lanes: turns what happened into events, and decisions into reservations and mail.
+//!
+//! Each [`turn`](Dispatcher::turn) looks at four places, each in bounded time: the word (which lanes were released), the cancelled
+//! requests, the ring of new ones, and the clock. What it finds it tells the scheduler, one event after the other, and does what that
+//! answers. It neither allocates nor locks, and makes no system call but to wake a parked worker.
+
+use super::cell::{NO_SLOT, Runnable, drop_quietly};
+use super::life::Phase;
+use super::node::{Shared, Shutdown};
+use super::worker::{Mail, Report};
+use crate::observe::{LaneSpan, Outcome, Record, Terminal, What};
+use crate::scheduler::{Decision, Decisions, End, Event, JobRef, Scheduler};
+use crate::types::{Class, LaneId, LaneMask, MAX_LANES, Nanos};
+use crate::word::View;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How many new requests one turn takes from the ring before it looks at the lanes again.
+const ARRIVALS: usize = 64;
+
+/// A request on its lane or lanes.
+struct Held<L> {
+    job: JobRef,
+    request: Arc<dyn Runnable<L>>,
+    reserved: Nanos,
+    /// Lanes that have not been released.
+    left: LaneMask,
+    started: Option<Nanos>,
+    ended: Nanos,
+}
+
+pub(crate) struct Dispatcher<L> {
+    shared: Arc<Shared<L>>,
+    scheduler: Scheduler,
+    decisions: Decisions,
+    /// The queued requests, by their slot in the scheduler's table.
+    queued: Vec<Option<Arc<dyn Runnable<L>>>>,
+    /// The one that the scheduler is being told of.
+    arriving: Option<Arc<dyn Runnable<L>>>,
+    /// Jobs that the scheduler started and their owners cancelled at that moment.
+    withdrawn: Vec<JobRef>,
+    smalls: [Option<Held<L>>; MAX_LANES],
+    gang: Option<Held<L>>,
+    /// Lanes that are reserved.
+    held: LaneMask,
+    offline: LaneMask,
+    /// The word as the latest turn saw it before it did anything.
+    seen: Option<View>,
+    /// What the latest turn knew of a shutdown.
+    closing: Option<Shutdown>,
+    aborted: bool,
+    done: bool,
+    log: Option<Log>,
+}
+
+impl<L: 'static> Dispatcher<L> {
+    pub(crate) fn new(shared: Arc<Shared<L>>, scheduler: Scheduler, log: Option<rtrb::Producer<Record>>) -> Self {
+        let slots = scheduler.limits().slots();
+        Self {
+            shared,
+            scheduler,
+            decisions: Decisions::new(),
+            queued: (0..slots).map(|_| None).collect(),
+            arriving: None,
+            withdrawn: Vec::with_capacity(MAX_LANES + 1),
+            smalls: Default::default(),
+            gang: None,
+            held: LaneMask::NONE,
+            offline: LaneMask::NONE,
+            seen: None,
+            closing: None,
+            aborted: false,
+            done: false,
+            log: log.map(|ring| Log { ring, lost: 0 }),
+        }
+    }
+
+    /// Whether the node has shut down and every lane is free: nothing will ever happen again.
+    pub(crate) fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// When the next turn is due, if nothing happens before.
+    pub(crate) fn wake_at(&self) -> Option<Nanos> {
+        self.scheduler.wake_at()
+    }
+
+    /// Takes in what has happened and acts on it. Whether there was anything.
+    pub(crate) fn turn(&mut self) -> bool {
+        if self.done {
+            return false;
+        }
+        let now = self.shared.clock.now();
+        let view = self.shared.word.load();
+        self.seen = Some(view);
+        let mut progress = self.take_releases(now, &view);
+        progress |= self.take_cancelled(now);
+        progress |= self.take_arrivals(now);
+        if self.scheduler.wake_at().is_some_and(|at| at <= now) {
+            self.tell(now, Event::Tick);
+            progress = true;
+        }
+        progress |= self.shut_down(now);
+        if progress {
+            self.shared.counters.publish(&self.scheduler);
+        }
+        progress
+    }
+
+    /// Waits for something to happen, by this node's way of waiting.
+    pub(crate) fn wait(&self) {
+        let idle = || {
+            self.shared.ingress.is_empty()
+                && self.shared.cancelled.is_empty()
+                && Some(self.shared.word.load()) == self.seen
+                && self.shared.closing() == self.closing
+        };
+        let due = || self.wake_at().is_some_and(|at| at <= self.shared.clock.now());
+        if self.shared.waiting.spin(|| (!idle() || due()).then_some(())).is_none() {
+            let timeout = self.wake_at().map(|at| Duration::from(at - self.shared.clock.now()));
+            self.shared.bell.sleep(timeout, idle);
+        }
+    }
+
+    fn take_releases(&mut self, now: Nanos, view: &View) -> bool {
+        let down = view.offline & !self.offline;
+        self.offline = view.offline;
+        for lane in down {
+            self.tell(now, Event::LaneDown { lane });
+        }
+        let released = self.held & !view.busy;
+        self.held = self.held & view.busy;
+        for lane in released {
+            // SAFETY: the lane's release was seen with acquire, so its worker is done with the report, and it gets no new mail before
+            // this turn of the one dispatcher has read it.
+            let report = unsafe { self.shared.lane(lane).report() };
+            self.release(now, lane, report);
+        }
+        !(down.is_empty() && released.is_empty())
+    }
+
+    fn release(&mut self, now: Nanos, lane: LaneId, report: Report) {
+        let place = if self.gang.is_some() { &mut self.gang } else { &mut self.smalls[lane.index()] };
+        let Some(held) = place else { unreachable!("a held lane has a request") };
+        held.left = held.left.without(lane);
+        held.ended = held.ended.max(report.ended);
+        if let Some(started) = report.started {
+            held.started = Some(held.started.map_or(started, |first| first.min(started)));
+            let class = held.request.header().job.class;
+            let span = LaneSpan { id: held.job.id, class, lane, reserved: held.reserved, started, ended: report.ended };
+            self.log.note(now, What::Span(span));
+        }
+        if !held.left.is_empty() {
+            return;
+        }
+        let Some(held) = place.take() else { unreachable!("it was there above") };
+        let header = held.request.header();
+        if header.job.class == Class::Large {
+            let ended = self.shared.word.end_gang();
+            debug_assert!(ended.is_ok(), "a gang whose members have all released ends: {ended:?}");
+        }
+        let (terminal, end) = match header.life.phase() {
+            Phase::Completed => (Terminal::Completed, End::Completed),
+            Phase::Expired => (Terminal::Expired, End::Withdrawn),
+            Phase::Cancelled => (Terminal::Cancelled, End::Withdrawn),
+            _ => (Terminal::Failed, End::Failed),
+        };
+        let ended = if held.started.is_some() { held.ended } else { now };
+        self.over(now, &*held.request, terminal, held.started, ended);
+        let ran = held.started.map_or(Nanos::ZERO, |started| held.ended - started);
+        drop_quietly(held.request);
+        self.tell(now, Event::Finish { job: held.job, end, ran });
+    }
+
+    fn take_cancelled(&mut self, now: Nanos) -> bool {
+        let mut progress = false;
+        // One for each that is there now: what comes meanwhile is for the next turn.
+        for _ in 0..self.shared.cancelled.len() {
+            let Some(request) = self.shared.cancelled.pop() else { break };
+            progress = true;
+            let slot = request.header().slot();
+            // Without a slot it is still in the ring, or the dispatcher met it on its way out: dealt with there.
+            if slot != NO_SLOT {
+                let job = JobRef { slot, id: request.header().job.id };
+                self.unqueue(job);
+                self.over(now, &*request, Terminal::Cancelled, None, now);
+                self.tell(now, Event::Cancel(job));
+            }
+            drop_quietly(request);
+        }
+        progress
+    }
+
+    fn take_arrivals(&mut self, now: Nanos) -> bool {
+        for taken in 0..ARRIVALS {
+            let Some(request) = self.shared.ingress.pop() else { return taken > 0 };
+            let header = request.header();
+            self.shared.counters.submitted(header.job.class);
+            let refused = self.aborted && header.give_up(Phase::Queued, Phase::ShutDown);
+            if refused || header.life.phase() != Phase::Queued {
+                let terminal = if refused { Terminal::ShutDown } else { Terminal::Cancelled };
+                self.shared.door(header.job.class).leave();
+                self.over(now, &*request, terminal, None, now);
+                drop_quietly(request);
+                continue;
+            }
+            let job = header.job;
+            self.arriving = Some(request);
+            self.tell(now, Event::Arrive(job));
+        }
+        true
+    }
+
+    /// Tells the scheduler, and does what it decides.
+    fn tell(&mut self, now: Nanos, event: Event) {
+        let mut event = event;
+        loop {
+            self.log.note(now, What::Event(event));
+            self.scheduler.on(now, event, &mut self.decisions);
+            for i in 0..self.decisions.as_slice().len() {
+                let decision = self.decisions.as_slice()[i];
+                self.log.note(now, What::Decision(decision));
+                self.carry_out(now, decision);
+            }
+            // Its owner cancelled it just when it was to start: to the scheduler that is a run that ended at once.
+            let Some(job) = self.withdrawn.pop() else { return };
+            event = Event::Finish { job, end: End::Withdrawn, ran: Nanos::ZERO };
+        }
+    }
+
+    fn carry_out(&mut self, now: Nanos, decision: Decision) {
+        match decision {
+            Decision::Admit(job) => {
+                let request = self.arriving.take();
+                debug_assert!(request.is_some(), "an admission answers an arrival");
+                if let Some(request) = &request {
+                    request.header().set_slot(job.slot);
+                }
+                self.queued[job.slot as usize] = request;
+            }
+            Decision::Refuse { .. } => {
+                // The door counts at least what the scheduler has queued, against the same capacity.
+                debug_assert!(false, "the door admitted more than the scheduler takes");
+                if let Some(request) = self.arriving.take() {
+                    request.header().give_up(Phase::Queued, Phase::ShutDown);
+                    self.shared.door(request.header().job.class).leave();
+                    self.over(now, &*request, Terminal::ShutDown, None, now);
+                    drop_quietly(request);
+                }
+            }
+            Decision::Expire(job) => {
+                if let Some(request) = self.unqueue(job) {
+                    let expired = request.header().give_up(Phase::Queued, Phase::Expired);
+                    let terminal = if expired { Terminal::Expired } else { Terminal::Cancelled };
+                    self.over(now, &*request, terminal, None, now);
+                    drop_quietly(request);
+                }
+            }
+            Decision::StartSmall { job, lane, .. } => {
+                if let Some(request) = self.grant(now, job) {
+                    // Granted first, then reserved: the book said that the lane is free, and only we reserve.
+                    let reserved = self.shared.word.reserve(lane);
+                    assert!(reserved.is_ok(), "the lane book and the state word disagree on {lane:?}: {reserved:?}");
+                    let mail = Mail::Small(Arc::clone(&request));
+                    self.smalls[lane.index()] = Some(self.hold(now, job, request, lane.mask()));
+                    // SAFETY: the lane was just reserved, by the one dispatcher.
+                    unsafe { self.shared.lane(lane).mailbox.put(mail) };
+                }
+            }
+            Decision::StartLarge(job) => {
+                if let Some(request) = self.grant(now, job) {
+                    let epoch = match self.shared.word.reserve_gang() {
+                        Ok(epoch) => epoch,
+                        Err(refused) => panic!("the lane book and the state word disagree on the gang: {refused:?}"),
+                    };
+                    let all = LaneMask::first(self.shared.lanes);
+                    for lane in all {
+                        // SAFETY: every lane was just reserved, by the one dispatcher.
+                        unsafe { self.shared.lane(lane).mailbox.put(Mail::Member(Arc::clone(&request), epoch)) };
+                    }
+                    self.gang = Some(self.hold(now, job, request, all));
+                }
+            }
+            Decision::DrainOn { .. } => {
+                self.shared.word.drain(true);
+            }
+            Decision::DrainOff => {
+                self.shared.word.drain(false);
+            }
+        }
+    }
+
+    fn hold(&mut self, now: Nanos, job: JobRef, request: Arc<dyn Runnable<L>>, lanes: LaneMask) -> Held<L> {
+        self.held = self.held | lanes;
+        Held { job, request, reserved: now, left: lanes, started: None, ended: Nanos::ZERO }
+    }
+
+    /// Takes a request out of the queue to start it, unless its owner was faster.
+    fn grant(&mut self, now: Nanos, job: JobRef) -> Option<Arc<dyn Runnable<L>>> {
+        let request = self.unqueue(job)?;
+        if request.header().life.grant().is_ok() {
+            return Some(request);
+        }
+        self.over(now, &*request, Terminal::Cancelled, None, now);
+        drop_quietly(request);
+        self.withdrawn.push(job);
+        None
+    }
+
+    fn unqueue(&mut self, job: JobRef) -> Option<Arc<dyn Runnable<L>>> {
+        let request = self.queued[job.slot as usize].take();
+        debug_assert!(request.as_ref().is_some_and(|r| r.header().job.id == job.id), "the scheduler's queue and ours agree");
+        if let Some(request) = &request {
+            request.header().set_slot(NO_SLOT);
+            self.shared.door(request.header().job.class).leave();
+        }
+        request
+    }
+
+    /// Counts and logs the end of a request.
+    fn over(&mut self, now: Nanos, request: &dyn Runnable<L>, outcome: Terminal, started: Option<Nanos>, ended: Nanos) {
+        let job = &request.header().job;
+        self.shared.counters.over(job.class, outcome);
+        let slo_met = job.target.map(|target| outcome == Terminal::Completed && ended <= target);
+        let outcome = Outcome { outcome, id: job.id, class: job.class, submitted: job.arrival, started, ended, slo_met };
+        self.log.note(now, What::Outcome(outcome));
+    }
+
+    fn shut_down(&mut self, now: Nanos) -> bool {
+        self.closing = self.shared.closing();
+        let Some(how) = self.closing else { return false };
+        let mut progress = false;
+        if how == Shutdown::Abort && !self.aborted {
+            self.aborted = true;
+            progress = true;
+            self.shared.word.close();
+            self.tell(now, Event::Close);
+            self.give_up_queued(now, &Class::ALL);
+        } else if !self.offline.is_empty() && self.scheduler.queued(Class::Large) > 0 {
+            // No gang will ever be complete again, and a shutdown is bounded.
+            progress = true;
+            self.give_up_queued(now, &[Class::Large]);
+        }
+        if self.nothing_left() {
+            self.shared.word.close();
+            self.done = true;
+            progress = true;
+        }
+        progress
+    }
+
+    /// Whether the door is shut for good, nothing is queued and nothing runs.
+    fn nothing_left(&self) -> bool {
+        self.held.is_empty() && Class::ALL.iter().all(|&class| self.shared.door(class).is_finished())
+    }
+
+    fn give_up_queued(&mut self, now: Nanos, classes: &[Class]) {
+        for slot in 0..self.queued.len() {
+            let Some(request) = &self.queued[slot] else { continue };
+            if !classes.contains(&request.header().job.class) {
+                continue;
+            }
+            let job = JobRef { slot: slot as u32, id: request.header().job.id };
+            let Some(request) = self.unqueue(job) else { continue };
+            let ours = request.header().give_up(Phase::Queued, Phase::ShutDown);
+            self.over(now, &*request, if ours { Terminal::ShutDown } else { Terminal::Cancelled }, None, now);
+            drop_quietly(request);
+            self.tell(now, Event::Cancel(job));
+        }
+    }
+
+    /// The last resort after a panic in this thread, which a policy of the user's can cause: nothing is started any more, every ticket
+    /// resolves, and the lanes are waited for.
+    pub(crate) fn bury(&mut self) {
+        self.shared.close(Shutdown::Abort);
+        self.closing = Some(Shutdown::Abort);
+        self.aborted = true;
+        self.shared.word.close();
+        loop {
+            let ring = std::iter::from_fn(|| self.shared.ingress.pop());
+            let queued = self.queued.iter_mut().filter_map(Option::take);
+            for request in ring.chain(queued).chain(self.arriving.take()) {
+                let header = request.header();
+                header.give_up(Phase::Queued, Phase::ShutDown);
+                self.shared.door(header.job.class).leave();
+                drop_quietly(request);
+            }
+            let view = self.shared.word.load();
+            self.held = self.held & view.busy;
+            self.seen = Some(view);
+            if self.nothing_left() {
+                break;
+            }
+            self.wait();
+        }
+        self.done = true;
+    }
+}
+
+/// The writing end of the event log. It never waits: what does not fit is counted, and the count is logged when there is room.
+struct Log {
+    ring: rtrb::Producer<Record>,
+    lost: u64,
+}
+
+/// Notes something, if there is a log.
+trait Note {
+    fn note(&mut self, now: Nanos, what: What);
+}
+
+impl Note for Option<Log> {
+    #[inline]
+    fn note(&mut self, now: Nanos, what: What) {
+        let Some(log) = self else { return };
+        if log.lost > 0 {
+            if log.ring.push(Record { now, what: What::Lost { lost: log.lost } }).is_err() {
+                log.lost += 1;
+                return;
+            }
+            log.lost = 0;
+        }
+        if log.ring.push(Record { now, what }).is_err() {
+            log.lost += 1;
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! A request's life on one atomic: whoever changes it first decides, and everybody else sees the decision.
+//!
+//! ```text
+//!  Queued ─► Granted ─► Running ─► Completed
+//!    │          │          └─────► Failed
+//!    ├──────────┼─► Cancelled   (its owner)
+//!    ├──────────┼─► Expired     (dispatcher, or the worker at the last moment)
+//!    │          └─► Failed      (the lane could not begin)
+//!    └─► ShutDown               (dispatcher)
+//! ```
+//! | bits | meaning | set by |
+//! |---|---|---|
+//! | 0–2 | the phase | see above |
+//! | 3 | `CANCEL`: the owner wants a running request to stop | owner |
+//! | 4 | `AWAITED`: somebody has registered a waker | owner |
+//!
+//! A change of phase retries only when one of the two other bits came in between, and each of them comes once: three rounds at most.
+//!
+//! # Orderings
+//! Ending (`Release` part) publishes the output that the ticket reads after it saw a terminal phase (`Acquire`). Setting `AWAITED`
+//! (`Release`) publishes the registered waker to whoever ends the life (`Acquire` part), which wakes it; so either the owner sees the
+//! end when it sets the bit, or whoever ends sees the bit. Granting and starting pass nothing on: the request travels by ring and
+//! mailbox, which order it.
+
+use crate::sync::atomic::{AtomicU32, Ordering};
+
+/// Where a request is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Phase {
+    /// Waits for its turn.
+    Queued = 0,
+    /// Its lane or lanes are decided; its body has not begun.
+    Granted = 1,
+    /// Its body runs.
+    Running = 2,
+    /// It ran to its end.
+    Completed = 3,
+    /// It failed.
+    Failed = 4,
+    /// Its deadline passed before it began.
+    Expired = 5,
+    /// Its owner took it back before it began.
+    Cancelled = 6,
+    /// The node was shut down before it began.
+    ShutDown = 7,
+}
+
+impl Phase {
+    const ALL: [Self; 8] = [
+        Self::Queued,
+        Self::Granted,
+        Self::Running,
+        Self::Completed,
+        Self::Failed,
+        Self::Expired,
+        Self::Cancelled,
+        Self::ShutDown,
+    ];
+
+    /// Whether it is the last one.
+    #[inline]
+    #[must_use]
+    pub const fn is_terminal(self) -> bool {
+        self as u32 >= Self::Completed as u32
+    }
+
+    /// Whether a request may go from this phase to that one.
+    #[must_use]
+    pub const fn may_become(self, to: Self) -> bool {
+        use Phase::{Cancelled, Completed, Expired, Failed, Granted, Queued, Running, ShutDown};
+        matches!(
+            (self, to),
+            (Queued, Granted | Cancelled | Expired | ShutDown)
+                | (Granted, Running | Cancelled | Expired | Failed)
+                | (Running, Completed | Failed)
+        )
+    }
+}
+
+const PHASE: u32 = 0b111;
+const CANCEL: u32 = 1 << 3;
+const AWAITED: u32 = 1 << 4;
+
+const fn phase(bits: u32) -> Phase {
+    Phase::ALL[(bits & PHASE) as usize]
+}
+
+/// The atomic. See the module's page.
+#[derive(Debug)]
+pub(crate) struct Life(AtomicU32);
+
+/// What became of an attempt to end a life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Ending {
+    /// It ended by this attempt; somebody waits for it if `awaited`.
+    Ended { awaited: bool },
+    /// It could not: it is in this phase.
+    Refused(Phase),
+}
+
+impl Life {
+    pub(crate) fn new() -> Self {
+        Self(AtomicU32::new(Phase::Queued as u32))
+    }
+
+    /// The phase now. If it is terminal, what was written before the end is seen.
+    #[inline]
+    pub(crate) fn phase(&self) -> Phase {
+        // ORDERING: Acquire, with the release of `end`.
+        phase(self.0.load(Ordering::Acquire))
+    }
+
+    /// Whether the owner wants it to stop.
+    #[inline]
+    pub(crate) fn cancel_wanted(&self) -> bool {
+        // ORDERING: Relaxed: a hint that passes nothing on.
+        self.0.load(Ordering::Relaxed) & CANCEL != 0
+    }
+
+    /// Queued → Granted, unless somebody ended it before.
+    #[inline]
+    pub(crate) fn grant(&self) -> Result<(), Phase> {
+        // ORDERING: Relaxed: see the module's page.
+        self.change(Phase::Queued, Phase::Granted, Ordering::Relaxed).map(|_| ())
+    }
+
+    /// Granted → Running, or Running already (another member of the gang was first). Otherwise the phase that it is in.
+    #[inline]
+    pub(crate) fn start(&self) -> Result<(), Phase> {
+        // ORDERING: Relaxed: see the module's page.
+        match self.change(Phase::Granted, Phase::Running, Ordering::Relaxed) {
+            Ok(_) | Err(Phase::Running) => Ok(()),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Ends it, if it is in `from`.
+    #[inline]
+    pub(crate) fn end(&self, from: Phase, to: Phase) -> Ending {
+        debug_assert!(to.is_terminal());
+        // ORDERING: AcqRel: releases the output to the ticket, acquires the waker.
+        match self.change(from, to, Ordering::AcqRel) {
+            Ok(before) => Ending::Ended { awaited: before & AWAITED != 0 },
+            Err(other) => Ending::Refused(other),
+        }
+    }
+
+    /// Says that a waker is registered. The phase at that moment: if it is terminal, nobody will wake.
+    #[inline]
+    pub(crate) fn await_end(&self) -> Phase {
+        // ORDERING: AcqRel: releases the waker to `end`, acquires the output from it.
+        phase(self.0.fetch_or(AWAITED, Ordering::AcqRel))
+    }
+
+    /// Asks a running request to stop. The phase at that moment.
+    #[inline]
+    pub(crate) fn want_cancel(&self) -> Phase {
+        // ORDERING: Acquire, so that a terminal phase seen here may be acted on.
+        phase(self.0.fetch_or(CANCEL, Ordering::Acquire))
+    }
+
+    fn change(&self, from: Phase, to: Phase, success: Ordering) -> Result<u32, Phase> {
+        debug_assert!(from.may_become(to), "{from:?} never becomes {to:?}");
+        // ORDERING: Relaxed: the expected value; the exchange below has the ordering that counts.
+        let mut bits = self.0.load(Ordering::Relaxed);
+        loop {
+            if phase(bits) != from {
+                return Err(phase(bits));
+            }
+            let next = bits & !PHASE | to as u32;
+            // ORDERING: failure is Relaxed: the loop looks again.
+            match self.0.compare_exchange_weak(bits, next, success, Ordering::Relaxed) {
+                Ok(before) => return Ok(before),
+                Err(now) => bits = now,
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_life_ends_once() {
+        let life = Life::new();
+        life.grant().unwrap();
+        assert_eq!(life.end(Phase::Queued, Phase::Expired), Ending::Refused(Phase::Granted));
+        assert_eq!(life.end(Phase::Granted, Phase::Cancelled), Ending::Ended { awaited: false });
+        assert_eq!(life.start(), Err(Phase::Cancelled));
+    }
+
+    #[test]
+    fn bits_survive_a_change_of_phase() {
+        let life = Life::new();
+        assert_eq!(life.await_end(), Phase::Queued);
+        life.grant().unwrap();
+        life.start().unwrap();
+        assert_eq!(life.want_cancel(), Phase::Running);
+        assert!(life.cancel_wanted());
+        assert_eq!(life.end(Phase::Running, Phase::Completed), Ending::Ended { awaited: true });
+        assert!(life.cancel_wanted());
+    }
+
+    #[test]
+    fn terminal_phases_are_final() {
+        for from in Phase::ALL {
+            for to in Phase::ALL {
+                assert!(!(from.is_terminal() && from.may_become(to)));
+            }
+        }
+    }
+}

@@ -1,0 +1,746 @@
+//! The node: what its threads share, how it is built, used and shut down.
+
+use super::admission::Door;
+use super::affinity::{self, Pinning, Placement};
+use super::cell::Runnable;
+use super::clock::Clock;
+use super::dispatcher::Dispatcher;
+use super::mailbox::Mailbox;
+use super::request::{Rejected, Request};
+use super::ticket::Ticket;
+use super::wait::{Bell, Wait, Waiting};
+use super::worker::{Mail, Report, Worker};
+use crate::device::{Device, DeviceError, DeviceFault, Emulated};
+use crate::observe::{Record, Terminal};
+use crate::scheduler::{Limits, LimitsError, Policy, PolicySpec, Scheduler};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{ArrayQueue, Condvar, Mutex, MutexGuard, UnsafeCell, thread};
+use crate::types::{Class, LaneId, LaneMask, MAX_LANES, Nanos, RequestId};
+use crate::word::{View, Word, new_word};
+use crossbeam_utils::CachePadded;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// How a node is shut down.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Shutdown {
+    /// Take no more requests; run those that are queued.
+    Finish,
+    /// Take no more requests; those that are queued resolve as [`RequestError::ShutDown`](super::RequestError::ShutDown). What runs,
+    /// runs to its end: no call stops a GPU's work.
+    Abort,
+}
+
+/// What belongs to one lane, apart from its device.
+pub(crate) struct LaneBox<L> {
+    pub(crate) mailbox: Mailbox<Mail<L>>,
+    report: UnsafeCell<Report>,
+}
+
+// SAFETY: the report is written by the lane's worker while it holds the lane, and read by the dispatcher after it has seen the release.
+unsafe impl<L> Sync for LaneBox<L> {}
+// SAFETY: mail is Send, a report is plain data; no lane of type L is in here.
+unsafe impl<L> Send for LaneBox<L> {}
+
+impl<L> LaneBox<L> {
+    fn new() -> Self {
+        Self { mailbox: Mailbox::new(), report: UnsafeCell::new(Report::default()) }
+    }
+
+    /// Leaves a report for the dispatcher. For the lane's worker, before it releases the lane.
+    pub(crate) fn leave(&self, report: Report) {
+        // SAFETY: the worker holds the lane, so the dispatcher stays away.
+        self.report.with_mut(|place| unsafe { *place = report });
+    }
+
+    /// Reads the report.
+    ///
+    /// # Safety
+    /// Only the dispatcher, after it has seen the lane's release with acquire and before it reserves the lane again.
+    pub(crate) unsafe fn report(&self) -> Report {
+        // SAFETY: by the contract the worker does not write now, and its writes are seen.
+        self.report.with(|place| unsafe { *place })
+    }
+}
+
+/// What all threads of a node share.
+pub(crate) struct Shared<L> {
+    pub(crate) word: Box<dyn Word>,
+    pub(crate) lanes: usize,
+    pub(crate) clock: Clock,
+    pub(crate) waiting: Waiting,
+    pub(crate) bell: CachePadded<Bell>,
+    pub(crate) ingress: ArrayQueue<Arc<dyn Runnable<L>>>,
+    pub(crate) cancelled: ArrayQueue<Arc<dyn Runnable<L>>>,
+    pub(crate) counters: Counters,
+    boxes: Box<[CachePadded<LaneBox<L>>]>,
+    doors: [CachePadded<Door>; 2],
+    next_id: CachePadded<AtomicU64>,
+    closing: AtomicU32,
+    stopping: AtomicBool,
+    stopped: Latch,
+}
+
+const OPEN: u32 = 0;
+const FINISH: u32 = 1;
+const ABORT: u32 = 2;
+
+impl<L> Shared<L> {
+    fn new(word: Box<dyn Word>, limits: &Limits, waiting: Waiting, silent: bool) -> Self {
+        let queue = Class::ALL.map(|class| limits.queue_capacity(class));
+        Self {
+            word,
+            lanes: limits.lanes(),
+            clock: Clock::start(),
+            waiting,
+            bell: CachePadded::new(Bell::new(silent)),
+            // The doors let in no more than this, so that a push never fails.
+            ingress: ArrayQueue::new(queue[0] + queue[1]),
+            // A request is cancelled while it is queued at most once, and counts at the door until that is dealt with.
+            cancelled: ArrayQueue::new(queue[0] + queue[1]),
+            counters: Counters::default(),
+            boxes: (0..limits.lanes()).map(|_| CachePadded::new(LaneBox::new())).collect(),
+            doors: queue.map(|capacity| CachePadded::new(Door::new(capacity))),
+            next_id: CachePadded::new(AtomicU64::new(0)),
+            closing: AtomicU32::new(OPEN),
+            stopping: AtomicBool::new(false),
+            stopped: Latch::new(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn lane(&self, lane: LaneId) -> &LaneBox<L> {
+        &self.boxes[lane.index()]
+    }
+
+    #[inline]
+    pub(crate) fn door(&self, class: Class) -> &Door {
+        &self.doors[class.index()]
+    }
+
+    /// Ends the parks of these lanes' workers.
+    #[inline]
+    pub(crate) fn unpark(&self, lanes: LaneMask) {
+        if self.waiting.parks() {
+            for lane in lanes {
+                self.lane(lane).mailbox.unpark();
+            }
+        }
+    }
+
+    pub(crate) fn closing(&self) -> Option<Shutdown> {
+        // ORDERING: Relaxed: a flag that passes nothing on; the doors say who came before it.
+        match self.closing.load(Ordering::Relaxed) {
+            OPEN => None,
+            FINISH => Some(Shutdown::Finish),
+            _ => Some(Shutdown::Abort),
+        }
+    }
+
+    /// Shuts the doors and says how to end. A later Abort overrides Finish, never the reverse.
+    pub(crate) fn close(&self, how: Shutdown) {
+        for door in &self.doors {
+            door.close();
+        }
+        let how = match how {
+            Shutdown::Finish => FINISH,
+            Shutdown::Abort => ABORT,
+        };
+        // ORDERING: Relaxed: as in `closing`; the bell orders it before the dispatcher's last look.
+        self.closing.fetch_max(how, Ordering::Relaxed);
+        self.bell.ring();
+    }
+
+    /// Hands the dispatcher a request that was cancelled while it was queued.
+    pub(crate) fn withdraw(&self, request: Arc<dyn Runnable<L>>) {
+        let full = self.cancelled.push(request).is_err();
+        debug_assert!(!full, "a request was cancelled twice");
+        self.bell.ring();
+    }
+
+    /// Whether the current thread is one of the node's own, which must not wait for the node.
+    fn is_own_thread(&self) -> bool {
+        let me = thread::current().id();
+        self.bell.is_sleeper(me) || self.boxes.iter().any(|lane| lane.mailbox.is_owner(me))
+    }
+}
+
+/// Counts of requests by class and end. Written by the dispatcher, but for refusals.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    submitted: [AtomicU64; 2],
+    over: [[AtomicU64; 6]; 2],
+    queued: [AtomicU64; 2],
+    draining: AtomicBool,
+}
+
+impl Counters {
+    // ORDERING: Relaxed throughout: counts for people, which order nothing.
+    pub(crate) fn submitted(&self, class: Class) {
+        self.submitted[class.index()].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn over(&self, class: Class, terminal: Terminal) {
+        self.over[class.index()][terminal as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn publish(&self, scheduler: &Scheduler) {
+        for class in Class::ALL {
+            self.queued[class.index()].store(scheduler.queued(class) as u64, Ordering::Relaxed);
+        }
+        self.draining.store(scheduler.draining(), Ordering::Relaxed);
+    }
+}
+
+/// The node at one moment, for people and monitors. The parts are read one after the other: only at a quiet moment do they agree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NodeSnapshot {
+    /// How many lanes there are.
+    pub lanes: usize,
+    /// Lanes that a request holds.
+    pub busy: LaneMask,
+    /// Lanes out of service.
+    pub offline: LaneMask,
+    /// Whether a large request holds all lanes.
+    pub gang_running: bool,
+    /// Whether lanes are kept free for a waiting large request.
+    pub draining: bool,
+    /// Requests that wait, by class.
+    pub queued: [u64; 2],
+    /// Requests that were taken in, by class. At a quiet moment it is the sum of the first five ends of `over`.
+    pub submitted: [u64; 2],
+    /// Requests by class and end, in the order of [`Terminal::ALL`].
+    pub over: [[u64; 6]; 2],
+}
+
+impl NodeSnapshot {
+    /// How many requests of a class ended like this.
+    #[must_use]
+    pub const fn count(&self, class: Class, terminal: Terminal) -> u64 {
+        self.over[class.index()][terminal as usize]
+    }
+
+    /// Requests of a class that were taken in and are not over.
+    #[must_use]
+    pub fn in_flight(&self, class: Class) -> u64 {
+        let over: u64 = self.over[class.index()].iter().sum();
+        self.submitted[class.index()].saturating_sub(over - self.count(class, Terminal::Rejected))
+    }
+}
+
+/// What a shutdown left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShutdownReport {
+    /// Whether every request is over and every lane free. It is not if the shutdown was called from within a request: it goes on then.
+    pub complete: bool,
+    /// Lanes on which something still runs.
+    pub busy: LaneMask,
+    /// Lanes out of service.
+    pub offline: LaneMask,
+}
+
+/// A door that opens once: cold code waits at it.
+struct Latch {
+    open: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Latch {
+    fn new() -> Self {
+        Self { open: Mutex::new(false), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.open.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn open(&self) {
+        *self.lock() = true;
+        self.changed.notify_all();
+    }
+
+    fn wait(&self) {
+        let mut open = self.lock();
+        while !*open {
+            open = self.changed.wait(open).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+    }
+}
+
+/// Who drives the dispatcher.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Drive {
+    /// A thread of the node's own.
+    #[default]
+    Thread,
+    /// A thread of yours that calls [`Phalanx::turn`]: one hop less, and nothing happens unless it is called.
+    Turn,
+}
+
+/// The dispatcher, which one thread at a time may drive.
+struct Driver<L> {
+    taken: AtomicBool,
+    dispatcher: UnsafeCell<Dispatcher<L>>,
+}
+
+// SAFETY: `taken` lets one thread in at a time, and what is inside may be sent between threads: requests are Send, policies are Send.
+unsafe impl<L> Sync for Driver<L> {}
+// SAFETY: as above.
+unsafe impl<L> Send for Driver<L> {}
+
+impl<L> Driver<L> {
+    /// Drives, unless another thread does. A thread that drives for ever never lets go.
+    fn drive<R>(&self, drive: impl FnOnce(&mut Dispatcher<L>) -> R) -> Option<R> {
+        // ORDERING: Acquire, with the Release below: the last driver's changes are seen.
+        if self.taken.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: only one thread sees `false` become `true` at a time.
+        let result = self.dispatcher.with_mut(|dispatcher| drive(unsafe { &mut *dispatcher }));
+        // ORDERING: Release, with the Acquire above.
+        self.taken.store(false, Ordering::Release);
+        Some(result)
+    }
+}
+
+/// What a [`turn`](Phalanx::turn) did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turn {
+    /// Something had happened and was acted on: turn again.
+    Progress,
+    /// Nothing had happened. Turn again at this moment at the latest, or when something has been submitted, cancelled or released.
+    Idle {
+        /// When a timer is due, if one is set.
+        wake_at: Option<Nanos>,
+    },
+    /// Another thread is turning.
+    Busy,
+    /// The node has shut down: there is nothing left to do.
+    Done,
+    /// The node has a dispatcher thread of its own: it was not built with [`Drive::Turn`].
+    NotYours,
+}
+
+/// The event log's reading end.
+#[derive(Debug)]
+pub struct EventReader {
+    ring: rtrb::Consumer<Record>,
+}
+
+impl EventReader {
+    /// The next record, if there is one.
+    pub fn pop(&mut self) -> Option<Record> {
+        self.ring.pop().ok()
+    }
+
+    /// Whether the node is gone, so that no more will come once [`pop`](Self::pop) gives none.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.ring.is_abandoned()
+    }
+}
+
+/// A node: eight lanes, or fewer, and who runs on them.
+///
+/// Share it by reference or in an [`Arc`]. Dropping it is a [`Shutdown::Abort`].
+pub struct Phalanx<D: Device> {
+    shared: Arc<Shared<D::Lane>>,
+    driver: Arc<Driver<D::Lane>>,
+    device: Arc<D>,
+    drive: Drive,
+    policy: String,
+    placement: Placement,
+    unpinned: LaneMask,
+    threads: Mutex<Vec<thread::JoinHandle<()>>>,
+    events: Mutex<Option<EventReader>>,
+}
+
+impl Phalanx<Emulated> {
+    /// Begins to build a node: eight lanes of emulated GPUs, unless told otherwise.
+    pub fn builder() -> Builder<Emulated> {
+        Builder {
+            lanes: MAX_LANES,
+            device: Emulated::default(),
+            policy: Chosen::Spec(PolicySpec::default()),
+            queue: [Limits::DEFAULT_QUEUE; 2],
+            wait: Wait::Auto,
+            pinning: Pinning::Auto,
+            drive: Drive::Thread,
+            events: None,
+        }
+    }
+}
+
+enum Chosen {
+    Spec(PolicySpec),
+    Own(Box<dyn Policy>),
+}
+
+/// Builds a [`Phalanx`].
+#[must_use = "a builder builds nothing until `build` is called"]
+pub struct Builder<D> {
+    lanes: usize,
+    device: D,
+    policy: Chosen,
+    queue: [usize; 2],
+    wait: Wait,
+    pinning: Pinning,
+    drive: Drive,
+    events: Option<usize>,
+}
+
+/// Why a node was not built. Whatever had been started has been stopped again.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The state word has room for 1 to [`MAX_LANES`] lanes.
+    #[error("{0} lanes: a node has 1 to {MAX_LANES}")]
+    Lanes(usize),
+    /// A queue's capacity cannot be.
+    #[error(transparent)]
+    Limits(#[from] LimitsError),
+    /// The device did not open a lane.
+    #[error("the device did not open: {0}")]
+    Device(#[from] DeviceError),
+    /// The operating system did not start a thread.
+    #[error("a thread of the node could not be started: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+impl<D: Device> Builder<D> {
+    /// How many lanes, 1 to [`MAX_LANES`].
+    pub const fn lanes(mut self, lanes: usize) -> Self {
+        self.lanes = lanes;
+        self
+    }
+
+    /// What the lanes run on.
+    pub fn device<E: Device>(self, device: E) -> Builder<E> {
+        let Self { lanes, device: _, policy, queue, wait, pinning, drive, events } = self;
+        Builder { lanes, device, policy, queue, wait, pinning, drive, events }
+    }
+
+    /// Who starts next.
+    pub fn policy(mut self, policy: PolicySpec) -> Self {
+        self.policy = Chosen::Spec(policy);
+        self
+    }
+
+    /// Who starts next, by a policy of your own. If it panics the node shuts down: every ticket resolves.
+    pub fn custom_policy(mut self, policy: Box<dyn Policy>) -> Self {
+        self.policy = Chosen::Own(policy);
+        self
+    }
+
+    /// How many requests of a class may wait. One more is rejected.
+    pub const fn queue(mut self, class: Class, capacity: usize) -> Self {
+        self.queue[class.index()] = capacity;
+        self
+    }
+
+    /// How threads wait for work.
+    pub const fn wait(mut self, wait: Wait) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Which CPUs the threads are pinned to.
+    pub fn pinning(mut self, pinning: Pinning) -> Self {
+        self.pinning = pinning;
+        self
+    }
+
+    /// Who drives the dispatcher.
+    pub const fn drive(mut self, drive: Drive) -> Self {
+        self.drive = drive;
+        self
+    }
+
+    /// Keeps an event log: a ring of this many records between the dispatcher and [`Phalanx::take_events`].
+    pub const fn events(mut self, records: usize) -> Self {
+        self.events = Some(records);
+        self
+    }
+
+    /// Opens the lanes on their threads and starts the dispatcher.
+    ///
+    /// # Errors
+    /// See [`BuildError`]. Nothing is left running then.
+    pub fn build(self) -> Result<Phalanx<D>, BuildError> {
+        let Some(word) = new_word(self.lanes) else { return Err(BuildError::Lanes(self.lanes)) };
+        let mut limits = Limits::new(self.lanes)?;
+        for class in Class::ALL {
+            limits = limits.queue(class, self.queue[class.index()])?;
+        }
+        let (policy, name) = match self.policy {
+            Chosen::Spec(spec) => (spec.build(self.lanes), spec.to_string()),
+            Chosen::Own(policy) => {
+                let name = policy.name().to_owned();
+                (policy, name)
+            }
+        };
+        // What is allowed is read before anything is pinned.
+        let placement = Placement::choose(&self.pinning, self.lanes);
+        let waiting = self.wait.resolve(placement.cpus(), self.lanes);
+        let silent = !waiting.parks() || self.drive == Drive::Turn;
+        let shared = Arc::new(Shared::new(word, &limits, waiting, silent));
+        let (log, events) = self.events.map(rtrb::RingBuffer::new).unzip();
+        let dispatcher = Dispatcher::new(Arc::clone(&shared), Scheduler::new(limits, policy), log);
+        let driver = Arc::new(Driver { taken: AtomicBool::new(false), dispatcher: UnsafeCell::new(dispatcher) });
+        let mut node = Phalanx {
+            shared,
+            driver,
+            device: Arc::new(self.device),
+            // Until the dispatcher's thread runs, whoever gives up drives the shutdown himself.
+            drive: Drive::Turn,
+            policy: name,
+            placement,
+            unpinned: LaneMask::NONE,
+            threads: Mutex::new(Vec::with_capacity(self.lanes + 1)),
+            events: Mutex::new(events.map(|ring| EventReader { ring })),
+        };
+        // If this fails the node is dropped, which stops what was started.
+        node.start(self.drive)?;
+        Ok(node)
+    }
+}
+
+impl<D: fmt::Debug> fmt::Debug for Builder<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("lanes", &self.lanes).field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
+/// A lane, whether its worker is pinned as it should be, and whether the device opened it.
+type Said = (LaneId, bool, Result<(), DeviceError>);
+
+/// What the workers say of their lanes while the node is built.
+struct Opening {
+    said: Mutex<Vec<Said>>,
+    changed: Condvar,
+}
+
+impl Opening {
+    fn say(&self, lane: LaneId, pinned: bool, opened: Result<(), DeviceError>) {
+        self.said.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((lane, pinned, opened));
+        self.changed.notify_all();
+    }
+}
+
+impl<D: Device> Phalanx<D> {
+    fn start(&mut self, drive: Drive) -> Result<(), BuildError> {
+        let opening = Arc::new(Opening { said: Mutex::new(Vec::new()), changed: Condvar::new() });
+        for lane in LaneMask::first(self.shared.lanes) {
+            let (shared, device, opening) = (Arc::clone(&self.shared), Arc::clone(&self.device), Arc::clone(&opening));
+            let cpu = self.placement.workers[lane.index()];
+            let worker = thread::Builder::new().name(format!("phalanx-lane-{lane}")).spawn(move || {
+                let pinned = cpu.is_none_or(affinity::pin);
+                shared.lane(lane).mailbox.attach();
+                let opened = catch_unwind(AssertUnwindSafe(|| device.open(lane))).unwrap_or_else(|_| {
+                    Err(DeviceError::new(lane, DeviceFault::Lane, "the device panicked while it was opened"))
+                });
+                match opened {
+                    Ok(opened) => {
+                        opening.say(lane, pinned, Ok(()));
+                        drop(opening);
+                        Worker { lane, device: &*device, shared: &shared }.serve(opened);
+                    }
+                    Err(error) => opening.say(lane, pinned, Err(error)),
+                }
+            })?;
+            self.threads().push(worker);
+        }
+        let mut said = opening.said.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        while said.len() < self.shared.lanes {
+            said = opening.changed.wait(said).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        self.unpinned = said.iter().filter(|(_, pinned, _)| !pinned).map(|(lane, ..)| *lane).collect();
+        for (_, _, opened) in said.drain(..) {
+            opened?;
+        }
+        drop(said);
+        if drive == Drive::Thread {
+            let (shared, driver, cpu) = (Arc::clone(&self.shared), Arc::clone(&self.driver), self.placement.dispatcher);
+            let dispatcher = thread::Builder::new().name("phalanx-dispatcher".to_owned()).spawn(move || {
+                if let Some(cpu) = cpu {
+                    affinity::pin(cpu);
+                }
+                crate::os::precise_sleep();
+                shared.bell.attach();
+                driver.drive(|dispatcher| {
+                    let turns = catch_unwind(AssertUnwindSafe(|| {
+                        while !dispatcher.is_done() {
+                            if !dispatcher.turn() {
+                                dispatcher.wait();
+                            }
+                        }
+                    }));
+                    if turns.is_err() {
+                        dispatcher.bury();
+                    }
+                });
+                shared.stop();
+            })?;
+            self.threads().push(dispatcher);
+        }
+        self.drive = drive;
+        Ok(())
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<thread::JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Hands a request to the node. Returns at once.
+    ///
+    /// # Errors
+    /// [`Rejected`], with the request in it, if the queue of its class is full or the node is shut down.
+    pub fn submit<T>(&self, request: Request<D::Lane, T>) -> Result<Ticket<T>, Rejected<Request<D::Lane, T>>> {
+        let class = request.class();
+        if let Err(reason) = self.shared.door(class).enter() {
+            self.shared.counters.over(class, Terminal::Rejected);
+            return Err(Rejected { request, reason });
+        }
+        // ORDERING: Relaxed: a number, unique by the counter's own order.
+        let id = RequestId(self.shared.next_id.fetch_add(1, Ordering::Relaxed));
+        let now = self.shared.clock.now();
+        let (lane_face, ticket_face) = request.into_cell(id, now, self.shared.lanes, Arc::clone(&self.shared));
+        let full = self.shared.ingress.push(lane_face).is_err();
+        assert!(!full, "the ring holds as many requests as the doors let in");
+        self.shared.bell.ring();
+        Ok(Ticket::new(ticket_face))
+    }
+
+    /// Lets the dispatcher take in what has happened, on the calling thread, if the node was built with [`Drive::Turn`].
+    pub fn turn(&self) -> Turn {
+        if self.drive == Drive::Thread {
+            return Turn::NotYours;
+        }
+        let turn = self.driver.drive(|dispatcher| {
+            let turned = catch_unwind(AssertUnwindSafe(|| dispatcher.turn()));
+            if turned.is_err() {
+                dispatcher.bury();
+            }
+            match turned {
+                _ if dispatcher.is_done() => Turn::Done,
+                Ok(true) => Turn::Progress,
+                _ => Turn::Idle { wake_at: dispatcher.wake_at() },
+            }
+        });
+        if turn == Some(Turn::Done) {
+            self.shared.stop();
+        }
+        turn.unwrap_or(Turn::Busy)
+    }
+
+    /// Shuts the node down and waits until it has: every ticket is resolved then, every thread has ended. It may be called any number of
+    /// times, by any number of threads; an Abort that comes after a Finish overrides it.
+    ///
+    /// From within a request it returns at once, since that request is among what would be waited for; the shutdown goes on.
+    pub fn shutdown(&self, how: Shutdown) -> ShutdownReport {
+        self.shared.close(how);
+        let own = self.shared.is_own_thread();
+        if !own {
+            if self.drive == Drive::Turn {
+                while !matches!(self.turn(), Turn::Done) {
+                    thread::yield_now();
+                }
+            }
+            self.shared.stopped.wait();
+            let threads = std::mem::take(&mut *self.threads());
+            for thread in threads {
+                // A thread's panic was caught in it; there is nothing to learn here.
+                let _ = thread.join();
+            }
+        }
+        let View { busy, offline, .. } = self.shared.word.load();
+        ShutdownReport { complete: !own, busy, offline }
+    }
+
+    /// The node at this moment.
+    #[must_use]
+    pub fn snapshot(&self) -> NodeSnapshot {
+        let view = self.shared.word.load();
+        let counters = &self.shared.counters;
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        NodeSnapshot {
+            lanes: self.shared.lanes,
+            busy: view.busy,
+            offline: view.offline,
+            gang_running: view.is_gang(),
+            draining: counters.draining.load(Ordering::Relaxed),
+            queued: [0, 1].map(|class| read(&counters.queued[class])),
+            submitted: [0, 1].map(|class| read(&counters.submitted[class])),
+            over: [0, 1].map(|class| [0, 1, 2, 3, 4, 5].map(|end| read(&counters.over[class][end]))),
+        }
+    }
+
+    /// The event log's reading end, once, if the node was built to keep one.
+    pub fn take_events(&self) -> Option<EventReader> {
+        self.events.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+    }
+
+    /// The node's time.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.shared.clock.now()
+    }
+
+    /// The device that the lanes were opened on.
+    #[must_use]
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// The policy, with its settings.
+    #[must_use]
+    pub fn policy(&self) -> &str {
+        &self.policy
+    }
+
+    /// Which CPUs the threads were to be pinned to.
+    #[must_use]
+    pub const fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// The lanes whose workers could not be pinned; they float.
+    #[must_use]
+    pub const fn unpinned(&self) -> LaneMask {
+        self.unpinned
+    }
+
+    /// How the threads wait, in words.
+    #[must_use]
+    pub fn waiting(&self) -> String {
+        self.shared.waiting.to_string()
+    }
+}
+
+impl<L> Shared<L> {
+    /// The dispatcher is done: lets the workers go, and those who wait for the end. The first call counts.
+    fn stop(&self) {
+        // ORDERING: Relaxed: it only picks the first; the lanes were seen free by the one dispatcher before.
+        if self.stopping.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        for lane in LaneMask::first(self.lanes) {
+            // SAFETY: every lane is free, so its mailbox is empty, and the dispatcher, which alone puts, has ended with this.
+            unsafe { self.lane(lane).mailbox.put(Mail::Quit) };
+        }
+        self.stopped.open();
+    }
+}
+
+impl<D: Device> Drop for Phalanx<D> {
+    fn drop(&mut self) {
+        self.shutdown(Shutdown::Abort);
+    }
+}
+
+impl<D: Device> fmt::Debug for Phalanx<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Phalanx").field("policy", &self.policy).field("snapshot", &self.snapshot()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,175 @@
+//! What a user submits.
+
+use super::cell::{LargeCell, Resolve, Runnable, SmallCell};
+use super::gang::{Gang, GangBroken};
+use super::node::Shared;
+use crate::scheduler::Job;
+use crate::types::{Class, ModelKey, Nanos, RequestId};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A request that has not been submitted yet: a body to run on one lane or on all, and what the scheduler should know about it.
+///
+/// `L` is the lane type of the node's device, `T` what the ticket will give. The compiler often needs to be told the lane's type in the
+/// closure.
+///
+/// ```
+/// use phalanx::{EmulatedLane, Gang, Request};
+/// use std::time::Duration;
+///
+/// let small = Request::small(|lane: &mut EmulatedLane| lane.launch(Duration::from_millis(5)))
+///     .model("llama-8b")
+///     .deadline(Duration::from_millis(200));
+/// let large = Request::large(|lane: &mut EmulatedLane, gang: &Gang| {
+///     gang.barrier()?;
+///     Ok(gang.rank())
+/// })
+/// .expected(Duration::from_millis(400));
+/// ```
+#[must_use = "a request does nothing until it is submitted"]
+pub struct Request<L, T> {
+    class: Class,
+    options: Options,
+    body: Box<dyn Body<L, T>>,
+}
+
+/// What the scheduler is told beside the class.
+#[derive(Clone, Copy, Debug, Default)]
+struct Options {
+    model: ModelKey,
+    deadline: Option<Duration>,
+    target: Option<Duration>,
+    expected: Option<Duration>,
+}
+
+/// The two faces of a submitted request.
+pub(crate) type Cells<L, T> = (Arc<dyn Runnable<L>>, Arc<dyn Resolve<T>>);
+
+/// A body that does not show what closure it is.
+trait Body<L, T>: Send {
+    fn into_cell(self: Box<Self>, job: Job, lanes: usize, shared: Arc<Shared<L>>) -> Cells<L, T>;
+}
+
+struct SmallBody<F>(F);
+
+impl<L: 'static, T: Send + 'static, F: FnOnce(&mut L) -> T + Send + 'static> Body<L, T> for SmallBody<F> {
+    fn into_cell(self: Box<Self>, job: Job, _: usize, shared: Arc<Shared<L>>) -> Cells<L, T> {
+        let cell = Arc::new(SmallCell::new(job, self.0, shared));
+        (Arc::clone(&cell) as Arc<dyn Runnable<L>>, cell)
+    }
+}
+
+struct LargeBody<F>(F);
+
+impl<L, M, F> Body<L, Vec<M>> for LargeBody<F>
+where
+    L: 'static,
+    M: Send + 'static,
+    F: Fn(&mut L, &Gang<'_>) -> Result<M, GangBroken> + Send + Sync + 'static,
+{
+    fn into_cell(self: Box<Self>, job: Job, lanes: usize, shared: Arc<Shared<L>>) -> Cells<L, Vec<M>> {
+        let cell = Arc::new(LargeCell::new(job, self.0, lanes, shared));
+        (Arc::clone(&cell) as Arc<dyn Runnable<L>>, cell)
+    }
+}
+
+impl<L: 'static, T: Send + 'static> Request<L, T> {
+    /// A request that needs one lane. The ticket gives what the body returns.
+    pub fn small<F>(body: F) -> Self
+    where
+        F: FnOnce(&mut L) -> T + Send + 'static,
+    {
+        Self { class: Class::Small, options: Options::default(), body: Box::new(SmallBody(body)) }
+    }
+}
+
+impl<L: 'static, M: Send + 'static> Request<L, Vec<M>> {
+    /// A request that needs every lane at once. The body runs on each, with its rank; it begins when all have arrived. The ticket gives
+    /// what the members returned, in the order of their ranks.
+    pub fn large<F>(body: F) -> Self
+    where
+        F: Fn(&mut L, &Gang<'_>) -> Result<M, GangBroken> + Send + Sync + 'static,
+    {
+        Self { class: Class::Large, options: Options::default(), body: Box::new(LargeBody(body)) }
+    }
+}
+
+impl<L, T> Request<L, T> {
+    /// What it runs: requests of one model share a history of run times, by which the next ones are predicted.
+    pub fn model(self, name: &str) -> Self {
+        self.model_key(ModelKey::of(name))
+    }
+
+    /// The same with a key of your own.
+    pub fn model_key(mut self, key: ModelKey) -> Self {
+        self.options.model = key;
+        self
+    }
+
+    /// If it has not started by so long after its submission, it is not started any more and its ticket says
+    /// [`RequestError::Expired`](super::RequestError::Expired). Zero expires it at once; more than the clock can hold is for ever.
+    pub fn deadline(mut self, after: Duration) -> Self {
+        self.options.deadline = Some(after);
+        self
+    }
+
+    /// By when, counted from its submission, it should have ended. It orders requests and is counted; nothing is dropped for it.
+    pub fn target(mut self, after: Duration) -> Self {
+        self.options.target = Some(after);
+        self
+    }
+
+    /// How long it is expected to run.
+    pub fn expected(mut self, run_time: Duration) -> Self {
+        self.options.expected = Some(run_time);
+        self
+    }
+
+    /// Small or large.
+    #[must_use]
+    pub const fn class(&self) -> Class {
+        self.class
+    }
+
+    pub(crate) fn into_cell(self, id: RequestId, now: Nanos, lanes: usize, shared: Arc<Shared<L>>) -> Cells<L, T> {
+        let due = |after: Option<Duration>| after.map(|after| now + Nanos::from(after));
+        let job = Job {
+            id,
+            class: self.class,
+            arrival: now,
+            deadline: due(self.options.deadline),
+            target: due(self.options.target),
+            expected: self.options.expected.map(Nanos::from),
+            model: self.options.model,
+        };
+        self.body.into_cell(job, lanes, shared)
+    }
+}
+
+impl<L, T> fmt::Debug for Request<L, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request").field("class", &self.class).field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// Why a request was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+pub enum RejectReason {
+    /// As many requests of its class as the node will hold are waiting.
+    #[error("the queue of its class is full")]
+    QueueFull,
+    /// The node is being shut down, or was.
+    #[error("the node is shut down")]
+    Closed,
+}
+
+/// A request that was not taken, handed back.
+#[derive(Debug, thiserror::Error)]
+#[error("the request was not taken: {reason}")]
+pub struct Rejected<R> {
+    /// The request, as it was.
+    pub request: R,
+    /// Why.
+    pub reason: RejectReason,
+}

@@ -1,0 +1,237 @@
+//! What a user waits on.
+
+use super::cell::Resolve;
+use super::life::Phase;
+use crate::device::DeviceError;
+use crate::sync::thread;
+use crate::types::{Class, RequestId};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+/// Why a request gave no output.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// Its body panicked.
+    #[error("the request's body panicked{}: {message}", .rank.map_or(String::new(), |rank| format!(" on rank {rank}")))]
+    Panicked {
+        /// On which member of the gang, for a large request.
+        rank: Option<usize>,
+        /// What the panic said.
+        message: String,
+    },
+    /// The device reported an error while it ran.
+    #[error("the device failed: {0}")]
+    Device(#[from] DeviceError),
+    /// A member of the gang returned before the others were done with the barrier, or lost its lane.
+    #[error("the gang broke: a member left before the others had come to the barrier")]
+    GangBroken,
+    /// Its deadline passed before it started.
+    #[error("the deadline passed before the request started")]
+    Expired,
+    /// It was cancelled before it started.
+    #[error("the request was cancelled before it started")]
+    Cancelled,
+    /// The node was shut down before it started.
+    #[error("the node was shut down before the request started")]
+    ShutDown,
+    /// The output was taken already, by an earlier poll.
+    #[error("the output was taken already")]
+    Taken,
+}
+
+/// What became of a cancellation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cancel {
+    /// The request will not run; its ticket says [`RequestError::Cancelled`].
+    Cancelled,
+    /// It runs already: it has been asked to stop, and sees that if it looks.
+    Running,
+    /// It is over.
+    Over,
+}
+
+/// Stands for a submitted request, and resolves exactly once.
+///
+/// Await it, or [`wait`](Self::wait) on a thread. Dropping it lets the request run all the same; see [`Ticket::guard`].
+#[must_use = "a ticket is the only way to the request's output; drop it explicitly to let the request run unwatched"]
+pub struct Ticket<T> {
+    cell: Arc<dyn Resolve<T>>,
+    taken: bool,
+}
+
+impl<T> Ticket<T> {
+    pub(crate) fn new(cell: Arc<dyn Resolve<T>>) -> Self {
+        Self { cell, taken: false }
+    }
+
+    /// The request's number.
+    #[must_use]
+    pub fn id(&self) -> RequestId {
+        self.cell.header().job.id
+    }
+
+    /// The request's class.
+    #[must_use]
+    pub fn class(&self) -> Class {
+        self.cell.header().job.class
+    }
+
+    /// Where the request is in its life. It may be further already.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        self.cell.header().life.phase()
+    }
+
+    /// Takes the request back, if it has not started; asks it to stop, if it runs. Returns at once.
+    ///
+    /// A cancelled request leaves its queue at once: what waits behind it needs no other event in order to start.
+    pub fn cancel(&self) -> Cancel {
+        let header = self.cell.header();
+        loop {
+            match header.life.phase() {
+                Phase::Queued => {
+                    if header.give_up(Phase::Queued, Phase::Cancelled) {
+                        Arc::clone(&self.cell).withdraw();
+                        return Cancel::Cancelled;
+                    }
+                }
+                // It is on its way to the worker, who will find it cancelled and pass the lane on.
+                Phase::Granted => {
+                    if header.give_up(Phase::Granted, Phase::Cancelled) {
+                        return Cancel::Cancelled;
+                    }
+                }
+                Phase::Running => {
+                    return if header.life.want_cancel() == Phase::Running { Cancel::Running } else { Cancel::Over };
+                }
+                Phase::Completed | Phase::Failed | Phase::Expired | Phase::Cancelled | Phase::ShutDown => return Cancel::Over,
+            }
+        }
+    }
+
+    /// Cancels the request if the guard is dropped before it resolved.
+    pub const fn guard(self) -> CancelOnDrop<T> {
+        CancelOnDrop { ticket: self }
+    }
+
+    /// Blocks this thread until the request is over.
+    ///
+    /// # Errors
+    /// Why there is no output.
+    pub fn wait(mut self) -> Result<T, RequestError> {
+        loop {
+            if let Some(result) = self.block(None) {
+                return result;
+            }
+        }
+    }
+
+    /// Blocks this thread until the request is over, at most for so long. `None`: it is not over; the ticket stays good.
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Option<Result<T, RequestError>> {
+        self.block(Some(timeout))
+    }
+
+    /// The output if the request is over, without waiting.
+    pub fn try_take(&mut self) -> Option<Result<T, RequestError>> {
+        self.phase().is_terminal().then(|| self.take())
+    }
+
+    fn take(&mut self) -> Result<T, RequestError> {
+        if std::mem::replace(&mut self.taken, true) {
+            return Err(RequestError::Taken);
+        }
+        // SAFETY: once, as `taken` says, and every caller has seen a terminal phase.
+        unsafe { self.cell.take() }
+    }
+
+    /// Registers a waker. Whether the request is over instead.
+    fn register(&self, waker: &Waker) -> bool {
+        let header = self.cell.header();
+        header.waker.register(waker);
+        header.life.await_end().is_terminal()
+    }
+
+    fn block(&mut self, timeout: Option<Duration>) -> Option<Result<T, RequestError>> {
+        if let Some(result) = self.try_take() {
+            return Some(result);
+        }
+        // A timeout that the clock cannot hold is none.
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        loop {
+            if self.register(&waker) {
+                return Some(self.take());
+            }
+            match until {
+                None => thread::park(),
+                Some(until) => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return self.try_take();
+                    }
+                    thread::park_timeout(left);
+                }
+            }
+            if let Some(result) = self.try_take() {
+                return Some(result);
+            }
+        }
+    }
+}
+
+impl<T> Future for Ticket<T> {
+    type Output = Result<T, RequestError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let ticket = self.get_mut();
+        if let Some(result) = ticket.try_take() {
+            return Poll::Ready(result);
+        }
+        if ticket.register(context.waker()) { Poll::Ready(ticket.take()) } else { Poll::Pending }
+    }
+}
+
+impl<T> fmt::Debug for Ticket<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Ticket({} request {}, {:?})", self.class(), self.id(), self.phase())
+    }
+}
+
+/// A ticket that cancels its request if it is dropped first.
+#[derive(Debug)]
+#[must_use = "dropping the guard cancels the request"]
+pub struct CancelOnDrop<T> {
+    ticket: Ticket<T>,
+}
+
+impl<T> Future for CancelOnDrop<T> {
+    type Output = Result<T, RequestError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.get_mut().ticket).poll(context)
+    }
+}
+
+impl<T> Drop for CancelOnDrop<T> {
+    fn drop(&mut self) {
+        self.ticket.cancel();
+    }
+}
+
+/// Wakes a thread.
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.unpark();
+    }
+}

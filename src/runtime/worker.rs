@@ -1,0 +1,137 @@
+//! The thread that owns a lane: takes mail, runs it, releases the lane.
+
+use super::cell::{Peers, Runnable, Settled, drop_quietly};
+use super::gang::Gang;
+use super::life::Phase;
+use super::node::Shared;
+use super::ticket::RequestError;
+use crate::device::{Device, DeviceError, DeviceFault};
+use crate::types::{Epoch, LaneId, LaneMask, Nanos};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// What the dispatcher puts into a mailbox.
+pub(crate) enum Mail<L> {
+    /// Run this small request; the lane is reserved for it.
+    Small(Arc<dyn Runnable<L>>),
+    /// Be a member of this large request's gang, from this epoch on; every lane is reserved for it.
+    Member(Arc<dyn Runnable<L>>, Epoch),
+    /// Close the lane and end the thread.
+    Quit,
+}
+
+impl<L> std::fmt::Debug for Mail<L> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Small(_) => "Small",
+            Self::Member(..) => "Member",
+            Self::Quit => "Quit",
+        })
+    }
+}
+
+/// What a worker leaves for the dispatcher when it releases its lane.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Report {
+    /// When the body began. `None`: it never did.
+    pub(crate) started: Option<Nanos>,
+    /// When the body, and what it launched, had ended.
+    pub(crate) ended: Nanos,
+}
+
+pub(crate) struct Worker<'a, D: Device> {
+    pub(crate) lane: LaneId,
+    pub(crate) device: &'a D,
+    pub(crate) shared: &'a Shared<D::Lane>,
+}
+
+impl<D: Device> Worker<'_, D> {
+    /// Serves the lane until it is told to quit.
+    pub(crate) fn serve(&self, mut opened: D::Lane) {
+        let mailbox = &self.shared.lane(self.lane).mailbox;
+        loop {
+            match mailbox.take(&self.shared.waiting) {
+                Mail::Small(request) => self.run(&mut opened, request, None),
+                Mail::Member(request, epoch) => self.run(&mut opened, request, Some(epoch)),
+                Mail::Quit => break,
+            }
+        }
+        drop_quietly(opened);
+    }
+
+    fn run(&self, opened: &mut D::Lane, request: Arc<dyn Runnable<D::Lane>>, epoch: Option<Epoch>) {
+        let header = request.header();
+        let mut report = Report::default();
+        let mut faulty = false;
+        let mut settled = Settled::Over;
+        let in_time = header.job.deadline.is_none_or(|deadline| self.shared.clock.now() < deadline);
+        if !in_time {
+            // A gang that another member has started already is in time.
+            header.give_up(Phase::Granted, Phase::Expired);
+        }
+        if header.life.start().is_ok() {
+            let wake = |members: LaneMask| self.shared.unpark(members);
+            let gang = epoch.map(|epoch| {
+                Gang::new(&*self.shared.word, &wake, self.shared.waiting, self.lane, self.shared.lanes, header, epoch)
+            });
+            (report, faulty) = self.run_started(opened, &*request, gang.as_ref());
+            // SAFETY: once a lane: this is its worker, it runs each mail once, and it is done with the request.
+            settled = unsafe { request.settle() };
+        }
+        report.ended = report.ended.max(report.started.unwrap_or_default());
+        self.shared.lane(self.lane).leave(report);
+        if faulty && let Ok(quarantined) = self.shared.word.quarantine(self.lane) {
+            self.shared.unpark(quarantined.wake);
+        }
+        let released = self.shared.word.release(self.lane);
+        self.shared.unpark(released.wake);
+        self.shared.bell.ring();
+        // The lane is free by now: to wake a thread takes microseconds, and what the request captured may take long to drop.
+        if settled == Settled::Awaited {
+            request.header().wake();
+        }
+        drop_quietly(request);
+    }
+
+    /// The part between start and settlement. Whether the lane is of no use any more is told beside the times.
+    fn run_started(&self, opened: &mut D::Lane, request: &dyn Runnable<D::Lane>, gang: Option<&Gang<'_>>) -> (Report, bool) {
+        let id = request.header().job.id;
+        let mut report = Report::default();
+        if let Err(error) = self.guarded(|| self.device.begin(opened, id)) {
+            return (report, self.failed(request, gang, error));
+        }
+        // All members begin together, or none does.
+        let complete = gang.is_none_or(|gang| gang.barrier().is_ok());
+        report.started = complete.then(|| self.shared.clock.now());
+        if complete {
+            // SAFETY: this lane's worker, once, and the request is Running.
+            let peers = unsafe { request.run(opened, gang) };
+            if let (Peers::Abort, Some(gang)) = (peers, gang) {
+                gang.abort();
+            }
+        }
+        let finished = self.guarded(|| self.device.finish(opened, id));
+        report.ended = self.shared.clock.now();
+        let faulty = finished.is_err_and(|error| self.failed(request, gang, error));
+        (report, faulty)
+    }
+
+    /// The device failed the request on this lane. Whether the lane itself is lost.
+    fn failed(&self, request: &dyn Runnable<D::Lane>, gang: Option<&Gang<'_>>, error: DeviceError) -> bool {
+        let lost = error.fault() == DeviceFault::Lane;
+        // SAFETY: this lane's worker, before it settles.
+        unsafe { request.fail(self.lane, RequestError::Device(error)) };
+        if let Some(gang) = gang {
+            gang.abort();
+        }
+        lost
+    }
+
+    /// A device that panics instead of reporting has lost the lane: nothing is known of its state.
+    fn guarded(&self, call: impl FnOnce() -> Result<(), DeviceError>) -> Result<(), DeviceError> {
+        catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|payload| {
+            drop_quietly(payload);
+            Err(DeviceError::new(self.lane, DeviceFault::Lane, "the device panicked; the lane is out of service"))
+        })
+    }
+}
