@@ -1,0 +1,269 @@
+//! The command line.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use phalanx::scheduler::policy::POLICIES;
+use phalanx::scheduler::{Limits, PolicySpec};
+use phalanx_sim::units::Span;
+use phalanx_sim::{Format, InputError, LargeIf, WorkloadSpec};
+
+/// Schedules inference requests on the GPUs of one node: small ones, which need one GPU, and large ones, which need all of them at the
+/// same instant and share none.
+///
+/// Without a command it is `phalanx run`: ten seconds of the default mix.
+#[derive(Debug, Parser)]
+#[command(
+    name = "phalanx",
+    version,
+    after_help = "Examples:
+  phalanx                             ten seconds of the default mix on emulated GPUs
+  phalanx run --policy easy           the same by another policy
+  phalanx run --help                  every flag, every policy with its settings, and more examples
+
+Exit status: 0 done; 1 the run broke a rule; 2 something given is wrong, in one line on stderr; 130 ended by Ctrl-C"
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+impl Args {
+    /// The command line of this process; without a command it is that of `phalanx run`.
+    pub(crate) fn of_this_process() -> Result<Command, clap::Error> {
+        match Self::try_parse()?.command {
+            Some(command) => Ok(command),
+            None => Self::parsed(&["phalanx", "run"]),
+        }
+    }
+
+    /// A command line with a command.
+    pub(crate) fn parsed(words: &[&str]) -> Result<Command, clap::Error> {
+        let command = Self::try_parse_from(words)?.command;
+        command.ok_or_else(|| clap::Error::new(clap::error::ErrorKind::MissingSubcommand))
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Runs a workload or a trace in real time, shows it live, and ends with a table
+    ///
+    /// Requests are submitted at the times that the workload or the trace says, whether or not the node keeps up (open loop). The
+    /// lanes are emulated GPUs: work takes its time on them, and work of two requests at once is refused.
+    #[command(after_help = run_help())]
+    Run(Box<RunArgs>),
+}
+
+/// `phalanx run`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    /// Requests from this file, plain or gzip: Mooncake JSONL and our superset of it, Azure, BurstGPT, Vidur and Splitwise CSV, SWF
+    #[arg(long, value_name = "FILE", conflicts_with = "workload", help_heading = "What arrives")]
+    pub(crate) trace: Option<PathBuf>,
+
+    /// The trace's format, where its content should not tell: jsonl, azure, burstgpt, vidur, splitwise, swf
+    #[arg(long, value_parser = Format::from_str, requires = "trace", help_heading = "What arrives")]
+    pub(crate) format: Option<Format>,
+
+    /// Which requests of the trace are large, such as `input>8000`; by default as the trace says
+    #[arg(long, value_name = "RULE", value_parser = LargeIf::from_str, requires = "trace", help_heading = "What arrives")]
+    pub(crate) large_if: Option<LargeIf>,
+
+    /// How tokens become time where the trace gives no service time: a JSON file, then the entries for small and large requests
+    #[arg(long, value_name = "FILE[,SMALL,LARGE]", requires = "trace", help_heading = "What arrives")]
+    pub(crate) service_model: Option<ServiceModelArg>,
+
+    /// Generated requests: `mix:key=value,…`; see below for the keys [default: mix]
+    #[arg(long, value_name = "SPEC", value_parser = WorkloadSpec::from_str, help_heading = "What arrives")]
+    pub(crate) workload: Option<WorkloadSpec>,
+
+    /// Stretches the arrivals so that this is asked for: GPU time over the GPU time there is; above 1 is overload
+    #[arg(long, value_name = "X", allow_negative_numbers = true, help_heading = "What arrives")]
+    pub(crate) load: Option<f64>,
+
+    /// Time and service both so many times faster
+    #[arg(long, value_name = "X", default_value_t = 1.0, allow_negative_numbers = true, help_heading = "What arrives")]
+    pub(crate) speed: f64,
+
+    /// Ends the arrivals after this time; what has arrived still runs [default: 10s for a workload, the whole of a trace]
+    #[arg(long, value_name = "SPAN", value_parser = Span::from_str, allow_hyphen_values = true, help_heading = "What arrives")]
+    pub(crate) duration: Option<Span>,
+
+    /// Seeds everything that is drawn; the same seed gives the same requests
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, help_heading = "What arrives")]
+    pub(crate) seed: u64,
+
+    /// Makes soft targets hard deadlines: a request that has not started by then is expired
+    #[arg(long, help_heading = "What arrives")]
+    pub(crate) hard_deadlines: bool,
+
+    /// Gives each request a prediction of its service time, with a lognormal error of this coefficient of variation; 0 is perfect
+    #[arg(long, value_name = "CV", allow_negative_numbers = true, help_heading = "What arrives")]
+    pub(crate) prediction_error: Option<f64>,
+
+    /// Gives each request steps at which it can stop; no policy of this version makes use of them
+    #[arg(long, value_name = "SPAN", value_parser = Span::from_str, allow_hyphen_values = true, help_heading = "What arrives")]
+    pub(crate) step: Option<Span>,
+
+    /// Who starts next: `name:key=value:key=value`; see below for the names
+    #[arg(long, value_name = "POLICY", value_parser = PolicySpec::from_str, default_value_t, help_heading = "Who runs it")]
+    pub(crate) policy: PolicySpec,
+
+    /// How many lanes (GPUs), 1 to 8; a large request holds all [default: the workload's, or 8]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Who runs it")]
+    pub(crate) lanes: Option<usize>,
+
+    /// How many requests of each class may wait; one more is rejected. One number, or one for each class
+    #[arg(long, value_name = "N|SMALL,LARGE", default_value_t, help_heading = "Who runs it")]
+    pub(crate) queue: QueueArg,
+
+    /// What the lanes are
+    #[arg(long, value_enum, default_value_t, help_heading = "Who runs it")]
+    pub(crate) device: DeviceArg,
+
+    /// The figures as one JSON document (phalanx.result/1)
+    #[arg(long, value_name = "FILE", help_heading = "What is left")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// Every event, decision and span as JSON lines (phalanx.events/1), for the auditor and for replay
+    #[arg(long, value_name = "FILE", help_heading = "What is left")]
+    pub(crate) events: Option<PathBuf>,
+
+    /// The run as a picture: open the file at https://ui.perfetto.dev
+    #[arg(long, value_name = "FILE", help_heading = "What is left")]
+    pub(crate) chrome_trace: Option<PathBuf>,
+
+    /// Prints errors alone: no live line, no notes, no table
+    #[arg(long, short, help_heading = "What is left")]
+    pub(crate) quiet: bool,
+}
+
+/// What the lanes are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub(crate) enum DeviceArg {
+    /// CUDA where this build has it and a driver answers, else emulated; it says which, and why
+    #[default]
+    Auto,
+    /// Emulated GPUs: work takes its time, nothing is computed
+    Emulated,
+    /// CUDA GPUs
+    Cuda,
+}
+
+/// The capacities of the queues, small first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct QueueArg(pub(crate) [usize; 2]);
+
+impl Default for QueueArg {
+    fn default() -> Self {
+        Self([Limits::DEFAULT_QUEUE; 2])
+    }
+}
+
+impl FromStr for QueueArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let capacity = |text: &str| match text.trim().parse() {
+            Ok(n) if (1..=Limits::MAX_QUEUE).contains(&n) => Ok(n),
+            _ => Err(format!("give a whole number from 1 to {}, or one for each class as `1000,50`", Limits::MAX_QUEUE)),
+        };
+        match text.split_once(',') {
+            Some((small, large)) => Ok(Self([capacity(small)?, capacity(large)?])),
+            None => Ok(Self([capacity(text)?; 2])),
+        }
+    }
+}
+
+impl std::fmt::Display for QueueArg {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [small, large] = self.0;
+        if small == large { write!(f, "{small}") } else { write!(f, "{small},{large}") }
+    }
+}
+
+/// A file of service models, and the entries for each class.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ServiceModelArg {
+    pub(crate) text: String,
+}
+
+impl FromStr for ServiceModelArg {
+    type Err = InputError;
+
+    fn from_str(text: &str) -> Result<Self, InputError> {
+        Ok(Self { text: text.to_owned() })
+    }
+}
+
+impl ServiceModelArg {
+    /// The file, and the names of the entries for small and large requests where they are given.
+    pub(crate) fn parts(&self) -> (PathBuf, Option<&str>, Option<&str>) {
+        let mut parts = self.text.rsplitn(3, ',');
+        match (parts.next(), parts.next(), parts.next()) {
+            (Some(large), Some(small), Some(file)) => (file.into(), Some(small), Some(large)),
+            _ => ((&self.text).into(), None, None),
+        }
+    }
+}
+
+/// What stands below the flags of `phalanx run`.
+fn run_help() -> String {
+    let mut help = String::from(
+        "Workload keys (mix:key=value,…), all optional:
+  load=0.8 share=0.3      GPU time asked for over what there is; the share of it that is large
+  rate_small= rate_large= requests a second, instead of load and share
+  small=50ms large=400ms  mean service times
+  service=exp             exp, lognormal (with cv_small=1.5 cv_large=1) or fixed
+  arrivals=poisson        poisson or bursty
+  slo_small=10x slo_large=10x   soft targets: times the mean, a span, or none
+  lanes=8                 lanes that a large request holds
+  error=0.3               gives predictions with this coefficient of variation; absent: none
+
+Policies:
+",
+    );
+    for policy in POLICIES {
+        let default = if policy.name == PolicySpec::default().name() { " (default)" } else { "" };
+        hang(&mut help, &format!("  {:<14}", policy.name), &format!("{}{default}", policy.about));
+        for (key, default, meaning) in policy.settings {
+            hang(&mut help, &format!("    {:<18}", format!("{key}={default}")), meaning);
+        }
+    }
+    help.push_str(
+        "
+Examples:
+  phalanx run
+  phalanx run --duration 30s --workload mix:load=0.9,error=0.3 --policy drain:backfill=on
+  phalanx run --trace t.jsonl.gz --load 0.7 --speed 100 --json r.json --events e.jsonl
+  phalanx run --trace azure.csv --large-if 'input>8000' --hard-deadlines --chrome-trace c.json
+  cargo run -p phalanx-audit -- e.jsonl      checks what --events wrote",
+    );
+    help
+}
+
+/// The narrowest terminal for which the policies' lines are made: wider than this they would be wrapped by clap, without an indent.
+const WIDTH: usize = 96;
+
+/// A head, and beside it a text in as many lines as it takes.
+fn hang(help: &mut String, head: &str, text: &str) {
+    let indent = head.chars().count();
+    let mut column = indent;
+    help.push_str(head);
+    for word in text.split(' ') {
+        let width = word.chars().count();
+        if column > indent && column + width > WIDTH {
+            help.truncate(help.trim_end().len());
+            // Writing to a String cannot fail.
+            let _ = write!(help, "\n{:indent$}", "");
+            column = indent;
+        }
+        help.push_str(word);
+        help.push(' ');
+        column += width + 1;
+    }
+    help.truncate(help.trim_end().len());
+    help.push('\n');
+}
