@@ -52,8 +52,9 @@ impl Live {
             self.window = (now, done);
         }
         let elapsed = now - self.began;
-        self.bar.set_position(elapsed.as_millis() as u64);
+        // The message first: moving the position may draw.
         self.bar.set_message(line(elapsed, self.rates, summary));
+        self.bar.set_position(elapsed.as_millis() as u64);
     }
 
     pub(crate) fn finish(&self) {
