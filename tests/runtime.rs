@@ -403,14 +403,16 @@ fn two_threads_of_larges_and_a_trickle_of_smalls_never_meet() {
 
 #[test]
 fn single_submits_around_the_park_edge_never_stall() {
-    // Gaps from nothing to some 60 µs: the edge of spin, then park is at 10 to 20. A lost wake-up would stall for ever.
+    // Spinning ends after 10 to 20 µs: gaps of 0 to 40 µs straddle that edge, and every 64th is one of 0 to 2 ms. A lost wake-up would
+    // stall for ever.
     let submits = if cfg!(debug_assertions) { 20_000 } else { 1_000_000 };
     for wait in [Wait::SpinThenPark, Wait::Park] {
         let node = Phalanx::builder().lanes(1).wait(wait).build().unwrap();
         let mut gap = 1_u64;
         for i in 0..submits / 2 {
             gap = gap.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let until = Instant::now() + Duration::from_nanos((gap >> 33) % if i % 64 == 0 { 2_000_000 } else { 60_000 } / 16);
+            let longest_ns = if i % 64 == 0 { 2_000_000 } else { 40_000 };
+            let until = Instant::now() + Duration::from_nanos((gap >> 33) % longest_ns);
             while Instant::now() < until {
                 std::hint::spin_loop();
             }

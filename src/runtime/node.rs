@@ -176,21 +176,36 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    // ORDERING: Relaxed throughout: counts for people, which order nothing.
+    /// The dispatcher took a request in.
     pub(crate) fn submitted(&self, class: Class) {
-        self.submitted[class.index()].fetch_add(1, Ordering::Relaxed);
+        bump(&self.submitted[class.index()]);
     }
 
+    /// The dispatcher saw a request's end.
     pub(crate) fn over(&self, class: Class, terminal: Terminal) {
-        self.over[class.index()][terminal as usize].fetch_add(1, Ordering::Relaxed);
+        debug_assert_ne!(terminal, Terminal::Rejected, "refusals are counted by submitters");
+        bump(&self.over[class.index()][terminal as usize]);
+    }
+
+    /// A submitter was turned away at the door.
+    fn rejected(&self, class: Class) {
+        // ORDERING: Relaxed: a count for people, which orders nothing.
+        self.over[class.index()][Terminal::Rejected as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn publish(&self, scheduler: &Scheduler) {
+        // ORDERING: Relaxed: numbers for people, which order nothing.
         for class in Class::ALL {
             self.queued[class.index()].store(scheduler.queued(class) as u64, Ordering::Relaxed);
         }
         self.draining.store(scheduler.draining(), Ordering::Relaxed);
     }
+}
+
+/// Adds one to a counter that only the dispatcher writes: a plain load and store, some ten times cheaper than a locked addition.
+fn bump(counter: &AtomicU64) {
+    // ORDERING: Relaxed: a count for people, which orders nothing; there is one writer.
+    counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
 /// The node at one moment, for people and monitors. The parts are read one after the other: only at a quiet moment do they agree.
@@ -599,7 +614,7 @@ impl<D: Device> Phalanx<D> {
     pub fn submit<T>(&self, request: Request<D::Lane, T>) -> Result<Ticket<T>, Rejected<Request<D::Lane, T>>> {
         let class = request.class();
         if let Err(reason) = self.shared.door(class).enter() {
-            self.shared.counters.over(class, Terminal::Rejected);
+            self.shared.counters.rejected(class);
             return Err(Rejected { request, reason });
         }
         // ORDERING: Relaxed: a number, unique by the counter's own order.
@@ -663,6 +678,7 @@ impl<D: Device> Phalanx<D> {
     pub fn snapshot(&self) -> NodeSnapshot {
         let view = self.shared.word.load();
         let counters = &self.shared.counters;
+        // ORDERING: Relaxed: numbers for people, which order nothing.
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         NodeSnapshot {
             lanes: self.shared.lanes,
