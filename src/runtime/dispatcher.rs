@@ -90,12 +90,15 @@ impl<L: 'static> Dispatcher<L> {
         if self.done {
             return false;
         }
-        let now = self.shared.clock.now();
+        // The word before the clock: a lane that is seen released was released before `now`, so that what is recorded of its next
+        // request cannot begin before its last one ended.
         let view = self.shared.word.load();
+        let now = self.shared.clock.now();
         self.seen = Some(view);
         let mut progress = self.take_releases(now, &view);
         progress |= self.take_cancelled(now);
-        progress |= self.take_arrivals(now);
+        let (arrived, now) = self.take_arrivals(now);
+        progress |= arrived;
         if self.scheduler.wake_at().is_some_and(|at| at <= now) {
             self.tell(now, Event::Tick);
             progress = true;
@@ -191,9 +194,10 @@ impl<L: 'static> Dispatcher<L> {
         progress
     }
 
-    fn take_arrivals(&mut self, now: Nanos) -> bool {
+    /// Whether there were any, and what the time is by then.
+    fn take_arrivals(&mut self, mut now: Nanos) -> (bool, Nanos) {
         for taken in 0..ARRIVALS {
-            let Some(request) = self.shared.ingress.pop() else { return taken > 0 };
+            let Some(request) = self.shared.ingress.pop() else { return (taken > 0, now) };
             let header = request.header();
             self.shared.counters.submitted(header.job.class);
             let refused = self.aborted && header.give_up(Phase::Queued, Phase::ShutDown);
@@ -206,9 +210,11 @@ impl<L: 'static> Dispatcher<L> {
             }
             let job = header.job;
             self.arriving = Some(request);
+            // It may have come after this turn began; it is not decided before it came.
+            now = now.max(job.arrival);
             self.tell(now, Event::Arrive(job));
         }
-        true
+        (true, now)
     }
 
     /// Tells the scheduler, and does what it decides.
