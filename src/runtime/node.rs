@@ -130,8 +130,8 @@ impl<L> Shared<L> {
     }
 
     pub(crate) fn closing(&self) -> Option<Shutdown> {
-        // ORDERING: Relaxed: a flag that passes nothing on; the doors say who came before it.
-        match self.closing.load(Ordering::Relaxed) {
+        // ORDERING: Acquire, with the Release in `close`: who sees how to end sees the doors shut.
+        match self.closing.load(Ordering::Acquire) {
             OPEN => None,
             FINISH => Some(Shutdown::Finish),
             _ => Some(Shutdown::Abort),
@@ -147,8 +147,9 @@ impl<L> Shared<L> {
             Shutdown::Finish => FINISH,
             Shutdown::Abort => ABORT,
         };
-        // ORDERING: Relaxed: as in `closing`; the bell orders it before the dispatcher's last look.
-        self.closing.fetch_max(how, Ordering::Relaxed);
+        // ORDERING: Release, with the Acquire in `closing`: a dispatcher that saw this but found a door still open would go to sleep for
+        // good, since its last look before that is at this flag alone. The bell orders it before that look.
+        self.closing.fetch_max(how, Ordering::Release);
         self.bell.ring();
     }
 
@@ -307,8 +308,9 @@ unsafe impl<L> Send for Driver<L> {}
 impl<L> Driver<L> {
     /// Drives, unless another thread does. A thread that drives for ever never lets go.
     fn drive<R>(&self, drive: impl FnOnce(&mut Dispatcher<L>) -> R) -> Option<R> {
-        // ORDERING: Acquire, with the Release below: the last driver's changes are seen.
-        if self.taken.swap(true, Ordering::Acquire) {
+        // ORDERING: Acquire, with the Release below: the last driver's changes are seen. A refusal writes nothing: a swap's `true` would
+        // race with the driver's `false`.
+        if self.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return None;
         }
         // SAFETY: only one thread sees `false` become `true` at a time.
