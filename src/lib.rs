@@ -48,6 +48,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod device;
+pub mod docs;
 pub mod observe;
 mod os;
 pub mod runtime;

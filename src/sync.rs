@@ -16,6 +16,48 @@ compile_error!("choose one model checker: `--cfg loom` or `--cfg shuttle`");
 #[cfg(all(loom, not(debug_assertions)))]
 compile_error!("loom models need debug assertions: set CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true");
 
+/// The ordering given. A model run with the mutant `SITE:no-acquire`, `SITE:no-release` or `SITE:no-seqcst` gets one that lacks
+/// that part, and must fail; see `docs/testing`.
+#[cfg(not(mutants))]
+#[inline(always)]
+pub(crate) const fn order(_site: &'static str, ordering: atomic::Ordering) -> atomic::Ordering {
+    ordering
+}
+
+/// Whether a guard is to be left out: never, but in a model run with this mutant, which must fail; see `docs/testing`.
+#[cfg(not(mutants))]
+#[inline(always)]
+pub(crate) const fn mutant(_name: &'static str) -> bool {
+    false
+}
+
+#[cfg(mutants)]
+pub(crate) use mutants::{mutant, order};
+
+/// Deliberate mistakes, one of which an environment variable chooses: one build serves them all.
+#[cfg(mutants)]
+mod mutants {
+    use super::atomic::Ordering;
+    use std::sync::LazyLock;
+
+    static CHOSEN: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("PHALANX_MUTANT").ok());
+
+    pub(crate) fn mutant(name: &str) -> bool {
+        CHOSEN.as_deref() == Some(name)
+    }
+
+    pub(crate) fn order(site: &str, ordering: Ordering) -> Ordering {
+        let dropped = CHOSEN.as_deref().and_then(|chosen| chosen.strip_prefix(site)).and_then(|rest| rest.strip_prefix(':'));
+        match (dropped, ordering) {
+            (Some("no-acquire"), Ordering::Acquire) | (Some("no-release"), Ordering::Release) => Ordering::Relaxed,
+            (Some("no-acquire"), Ordering::AcqRel) => Ordering::Release,
+            (Some("no-release"), Ordering::AcqRel) => Ordering::Acquire,
+            (Some("no-seqcst"), Ordering::SeqCst) => Ordering::AcqRel,
+            _ => ordering,
+        }
+    }
+}
+
 /// Atomic types, fences and orderings.
 pub mod atomic {
     #[cfg(loom)]
@@ -105,31 +147,53 @@ impl<T> UnsafeCell<T> {
 
 /// A place for one task's waker: the task registers, whoever completes its wait wakes.
 ///
-/// The crate `atomic-waker` in a normal build; loom's own cell under loom, which could not see into that crate. The face is what
-/// both have in common.
+/// The crate `atomic-waker` in a normal build. loom and shuttle could not see into it: they get a cell behind a mutex, with the same
+/// face and no better promises. In particular a wake that no happens-before edge connects with the registration may miss it, which
+/// `registered` makes visible to loom: a relaxed load of it may be as stale as such a wake.
 #[derive(Debug, Default)]
 pub struct AtomicWaker {
-    #[cfg(loom)]
-    inner: LoomWaker,
-    #[cfg(not(loom))]
+    #[cfg(any(loom, shuttle))]
+    registered: RegisteredWaker,
+    #[cfg(not(any(loom, shuttle)))]
     inner: atomic_waker::AtomicWaker,
 }
 
-/// loom's waker cell is not `Default`, and its `Debug` shows the whole execution.
-#[cfg(loom)]
-struct LoomWaker(loom::future::AtomicWaker);
+/// loom's types are not `Default`.
+#[cfg(any(loom, shuttle))]
+#[derive(Debug)]
+struct RegisteredWaker {
+    waker: Mutex<Option<std::task::Waker>>,
+    count: atomic::AtomicU32,
+}
 
-#[cfg(loom)]
-impl Default for LoomWaker {
+#[cfg(any(loom, shuttle))]
+impl Default for RegisteredWaker {
     fn default() -> Self {
-        Self(loom::future::AtomicWaker::new())
+        Self { waker: Mutex::new(None), count: atomic::AtomicU32::new(0) }
     }
 }
 
-#[cfg(loom)]
-impl std::fmt::Debug for LoomWaker {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("LoomWaker")
+#[cfg(any(loom, shuttle))]
+impl RegisteredWaker {
+    fn register(&self, waker: &std::task::Waker) {
+        *self.lock() = Some(waker.clone());
+        // ORDERING: Relaxed: it must not order what the real cell would not.
+        self.count.fetch_add(1, atomic::Ordering::Relaxed);
+    }
+
+    fn take(&self) -> Option<std::task::Waker> {
+        // ORDERING: Relaxed, as above. Before the lock, which would order it.
+        if self.count.load(atomic::Ordering::Relaxed) == 0 { None } else { self.lock().take() }
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.take() {
+            waker.wake();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<std::task::Waker>> {
+        self.waker.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
@@ -142,26 +206,27 @@ impl AtomicWaker {
 
     /// Keeps `waker` as the one to wake. The caller looks at its condition again afterwards: a wake before this call is lost.
     pub fn register(&self, waker: &std::task::Waker) {
-        #[cfg(loom)]
-        self.inner.0.register_by_ref(waker);
-        #[cfg(not(loom))]
-        self.inner.register(waker);
+        self.cell().register(waker);
     }
 
     /// Wakes the kept waker, if there is one, and forgets it.
     pub fn wake(&self) {
-        #[cfg(loom)]
-        self.inner.0.wake();
-        #[cfg(not(loom))]
-        self.inner.wake();
+        self.cell().wake();
     }
 
     /// Takes the kept waker out without waking it.
     pub fn take(&self) -> Option<std::task::Waker> {
-        #[cfg(loom)]
-        return self.inner.0.take_waker();
-        #[cfg(not(loom))]
-        self.inner.take()
+        self.cell().take()
+    }
+
+    #[cfg(any(loom, shuttle))]
+    const fn cell(&self) -> &RegisteredWaker {
+        &self.registered
+    }
+
+    #[cfg(not(any(loom, shuttle)))]
+    const fn cell(&self) -> &atomic_waker::AtomicWaker {
+        &self.inner
     }
 }
 

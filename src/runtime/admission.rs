@@ -2,6 +2,7 @@
 
 use super::request::RejectReason;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::mutant;
 
 /// The node takes no more requests.
 const CLOSED: u64 = 1 << 63;
@@ -28,10 +29,10 @@ impl Door {
         // ORDERING: Relaxed: the count alone decides; the request itself is passed on by the ring.
         let mut inside = self.inside.load(Ordering::Relaxed);
         loop {
-            if inside & CLOSED != 0 {
+            if inside & CLOSED != 0 && !mutant("door.enter:ignores-closed") {
                 return Err(RejectReason::Closed);
             }
-            if inside >= self.capacity {
+            if inside & !CLOSED >= self.capacity && !mutant("door.enter:ignores-capacity") {
                 return Err(RejectReason::QueueFull);
             }
             // ORDERING: Relaxed: as above. The counter's own order of changes makes it exact.

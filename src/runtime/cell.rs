@@ -12,7 +12,7 @@ use super::node::Shared;
 use super::ticket::RequestError;
 use crate::scheduler::Job;
 use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::sync::{AtomicWaker, UnsafeCell};
+use crate::sync::{AtomicWaker, UnsafeCell, mutant, order};
 use crate::types::LaneId;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,7 +32,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    fn new(job: Job) -> Self {
+    pub(crate) fn new(job: Job) -> Self {
         Self { life: Life::new(), waker: AtomicWaker::new(), job, slot: AtomicU32::new(NO_SLOT) }
     }
 
@@ -258,7 +258,7 @@ impl<L, M, F> LargeCell<L, M, F> {
 
     fn blame(&self, error: RequestError) {
         // ORDERING: Relaxed: it decides who writes the cause; `left` publishes what was written.
-        if self.caused.swap(1, Ordering::Relaxed) == 0 {
+        if self.caused.swap(1, Ordering::Relaxed) == 0 || mutant("cell.blame:every-lane") {
             // SAFETY: only the first lane comes here, and readers wait until every lane has settled.
             self.cause.with_mut(|cause| unsafe { *cause = Some(error) });
         }
@@ -300,7 +300,7 @@ where
 
     unsafe fn settle(&self) -> Settled {
         // ORDERING: AcqRel: releases this lane's member and cause; the last lane acquires everybody's.
-        if self.left.fetch_sub(1, Ordering::AcqRel) != 1 {
+        if self.left.fetch_sub(1, order("cell.settle", Ordering::AcqRel)) != 1 {
             return Settled::NotYet;
         }
         // SAFETY: every other lane has settled, and its writes are seen.

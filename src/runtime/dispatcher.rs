@@ -10,6 +10,7 @@ use super::node::{Shared, Shutdown};
 use super::worker::{Mail, Report};
 use crate::observe::{LaneSpan, Outcome, Record, Terminal, What};
 use crate::scheduler::{Decision, Decisions, End, Event, JobRef, Scheduler};
+use crate::sync::mutant;
 use crate::types::{Class, LaneId, LaneMask, MAX_LANES, Nanos};
 use crate::word::View;
 use std::sync::Arc;
@@ -113,10 +114,10 @@ impl<L: 'static> Dispatcher<L> {
     /// Waits for something to happen, by this node's way of waiting.
     pub(crate) fn wait(&self) {
         let idle = || {
-            self.shared.ingress.is_empty()
-                && self.shared.cancelled.is_empty()
-                && Some(self.shared.word.load()) == self.seen
-                && self.shared.closing() == self.closing
+            (self.shared.ingress.is_empty() || mutant("dispatcher.wait:ignores-ingress"))
+                && (self.shared.cancelled.is_empty() || mutant("dispatcher.wait:ignores-cancelled"))
+                && (Some(self.shared.word.load()) == self.seen || mutant("dispatcher.wait:ignores-word"))
+                && (self.shared.closing() == self.closing || mutant("dispatcher.wait:ignores-closing"))
         };
         let due = || self.wake_at().is_some_and(|at| at <= self.shared.clock.now());
         if self.shared.waiting.spin(|| (!idle() || due()).then_some(())).is_none() {
@@ -357,7 +358,9 @@ impl<L: 'static> Dispatcher<L> {
 
     /// Whether the door is shut for good, nothing is queued and nothing runs.
     fn nothing_left(&self) -> bool {
-        self.held.is_empty() && Class::ALL.iter().all(|&class| self.shared.door(class).is_finished())
+        (self.held.is_empty() || mutant("dispatcher.nothing_left:ignores-lanes"))
+            && (mutant("dispatcher.nothing_left:ignores-doors")
+                || Class::ALL.iter().all(|&class| self.shared.door(class).is_finished()))
     }
 
     fn give_up_queued(&mut self, now: Nanos, classes: &[Class]) {

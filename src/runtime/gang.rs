@@ -2,7 +2,7 @@
 
 use super::cell::Header;
 use super::wait::Waiting;
-use crate::sync::thread;
+use crate::sync::{mutant, thread};
 use crate::types::{Epoch, LaneId, LaneMask, RequestId};
 use crate::word::{Arrival, Verdict, Word};
 use std::cell::Cell;
@@ -81,7 +81,9 @@ impl<'run> Gang<'run> {
         let epoch = self.epoch.get();
         match self.word.arrive(self.lane, epoch) {
             Arrival::Completed { wake, .. } => {
-                (self.wake)(wake);
+                if !mutant("gang.barrier:wakes-nobody") {
+                    (self.wake)(wake);
+                }
                 self.through(epoch)
             }
             Arrival::Waiting => loop {
@@ -107,7 +109,9 @@ impl<'run> Gang<'run> {
 
     /// Breaks the gang, since this member will not come to the barrier again.
     pub(crate) fn abort(&self) {
-        if let Ok(aborted) = self.word.abort_gang(Some(self.epoch.get())) {
+        if let Ok(aborted) = self.word.abort_gang(Some(self.epoch.get()))
+            && !mutant("gang.abort:wakes-nobody")
+        {
             (self.wake)(aborted.wake);
         }
     }

@@ -19,10 +19,12 @@
 //! # Orderings
 //! Ending (`Release` part) publishes the output that the ticket reads after it saw a terminal phase (`Acquire`). Setting `AWAITED`
 //! (`Release`) publishes the registered waker to whoever ends the life (`Acquire` part), which wakes it; so either the owner sees the
-//! end when it sets the bit, or whoever ends sees the bit. Granting and starting pass nothing on: the request travels by ring and
-//! mailbox, which order it.
+//! end when it sets the bit, or whoever ends sees the bit. The bit itself acquires nothing: an owner that finds the end there looks at
+//! the phase once more before it touches the output. Granting, starting and asking to stop pass nothing on: the request travels by
+//! ring and mailbox, which order it.
 
 use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{mutant, order};
 
 /// Where a request is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,7 +111,7 @@ impl Life {
     #[inline]
     pub(crate) fn phase(&self) -> Phase {
         // ORDERING: Acquire, with the release of `end`.
-        phase(self.0.load(Ordering::Acquire))
+        phase(self.0.load(order("life.phase", Ordering::Acquire)))
     }
 
     /// Whether the owner wants it to stop.
@@ -141,8 +143,8 @@ impl Life {
     pub(crate) fn end(&self, from: Phase, to: Phase) -> Ending {
         debug_assert!(to.is_terminal());
         // ORDERING: AcqRel: releases the output to the ticket, acquires the waker.
-        match self.change(from, to, Ordering::AcqRel) {
-            Ok(before) => Ending::Ended { awaited: before & AWAITED != 0 },
+        match self.change(from, to, order("life.end", Ordering::AcqRel)) {
+            Ok(before) => Ending::Ended { awaited: before & AWAITED != 0 && !mutant("life.end:forgets-awaited") },
             Err(other) => Ending::Refused(other),
         }
     }
@@ -150,15 +152,15 @@ impl Life {
     /// Says that a waker is registered. The phase at that moment: if it is terminal, nobody will wake.
     #[inline]
     pub(crate) fn await_end(&self) -> Phase {
-        // ORDERING: AcqRel: releases the waker to `end`, acquires the output from it.
-        phase(self.0.fetch_or(AWAITED, Ordering::AcqRel))
+        // ORDERING: Release: the waker, to `end`. The output is acquired by `phase`, which whoever takes it calls.
+        phase(self.0.fetch_or(AWAITED, order("life.await_end", Ordering::Release)))
     }
 
     /// Asks a running request to stop. The phase at that moment.
     #[inline]
     pub(crate) fn want_cancel(&self) -> Phase {
-        // ORDERING: Acquire, so that a terminal phase seen here may be acted on.
-        phase(self.0.fetch_or(CANCEL, Ordering::Acquire))
+        // ORDERING: Relaxed: the bit is the whole message, and the answer is only told.
+        phase(self.0.fetch_or(CANCEL, Ordering::Relaxed))
     }
 
     fn change(&self, from: Phase, to: Phase, success: Ordering) -> Result<u32, Phase> {
@@ -166,7 +168,7 @@ impl Life {
         // ORDERING: Relaxed: the expected value; the exchange below has the ordering that counts.
         let mut bits = self.0.load(Ordering::Relaxed);
         loop {
-            if phase(bits) != from {
+            if phase(bits) != from && !mutant("life.change:from-anywhere") {
                 return Err(phase(bits));
             }
             let next = bits & !PHASE | to as u32;

@@ -13,7 +13,7 @@
 
 use super::wait::Waiting;
 use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::sync::{UnsafeCell, thread};
+use crate::sync::{UnsafeCell, mutant, order, thread};
 use std::sync::OnceLock;
 
 const EMPTY: u32 = 0;
@@ -69,8 +69,8 @@ impl<M> Mailbox<M> {
         });
         // ORDERING: Release, with the Acquire in `try_take`: the mail is seen by whoever sees FULL. A read-modify-write, so that a
         // PARKED that came in between is seen and answered.
-        let before = self.state.swap(FULL, Ordering::Release);
-        if before == PARKED {
+        let before = self.state.swap(FULL, order("mailbox.put", Ordering::Release));
+        if before == PARKED && !mutant("mailbox.put:wakes-nobody") {
             self.unpark();
         }
     }
@@ -79,7 +79,7 @@ impl<M> Mailbox<M> {
     #[inline]
     fn try_take(&self) -> Option<M> {
         // ORDERING: Acquire, with the Release in `put`.
-        if self.state.load(Ordering::Acquire) != FULL {
+        if self.state.load(order("mailbox.try_take", Ordering::Acquire)) != FULL {
             return None;
         }
         // SAFETY: FULL was seen, so the producer is done with the slot, and it will not put again before we have released the lane.

@@ -26,6 +26,9 @@ mod dispatcher;
 mod gang;
 mod life;
 mod mailbox;
+#[cfg(any(loom, shuttle))]
+#[doc(hidden)]
+pub mod model;
 mod node;
 mod request;
 mod ticket;

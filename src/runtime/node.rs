@@ -14,7 +14,7 @@ use crate::device::{Device, DeviceError, DeviceFault, Emulated};
 use crate::observe::{Record, Terminal};
 use crate::scheduler::{Limits, LimitsError, Policy, PolicySpec, Scheduler};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use crate::sync::{ArrayQueue, Condvar, Mutex, MutexGuard, UnsafeCell, thread};
+use crate::sync::{ArrayQueue, Condvar, Mutex, MutexGuard, UnsafeCell, mutant, order, thread};
 use crate::types::{Class, LaneId, LaneMask, MAX_LANES, Nanos, RequestId};
 use crate::word::{View, Word, new_word};
 use crossbeam_utils::CachePadded;
@@ -131,7 +131,7 @@ impl<L> Shared<L> {
 
     pub(crate) fn closing(&self) -> Option<Shutdown> {
         // ORDERING: Acquire, with the Release in `close`: who sees how to end sees the doors shut.
-        match self.closing.load(Ordering::Acquire) {
+        match self.closing.load(order("node.closing", Ordering::Acquire)) {
             OPEN => None,
             FINISH => Some(Shutdown::Finish),
             _ => Some(Shutdown::Abort),
@@ -149,15 +149,19 @@ impl<L> Shared<L> {
         };
         // ORDERING: Release, with the Acquire in `closing`: a dispatcher that saw this but found a door still open would go to sleep for
         // good, since its last look before that is at this flag alone. The bell orders it before that look.
-        self.closing.fetch_max(how, Ordering::Release);
-        self.bell.ring();
+        self.closing.fetch_max(how, order("node.close", Ordering::Release));
+        if !mutant("node.close:no-bell") {
+            self.bell.ring();
+        }
     }
 
     /// Hands the dispatcher a request that was cancelled while it was queued.
     pub(crate) fn withdraw(&self, request: Arc<dyn Runnable<L>>) {
         let full = self.cancelled.push(request).is_err();
         debug_assert!(!full, "a request was cancelled twice");
-        self.bell.ring();
+        if !mutant("node.withdraw:no-bell") {
+            self.bell.ring();
+        }
     }
 
     /// Whether the current thread is one of the node's own, which must not wait for the node.
@@ -310,13 +314,14 @@ impl<L> Driver<L> {
     fn drive<R>(&self, drive: impl FnOnce(&mut Dispatcher<L>) -> R) -> Option<R> {
         // ORDERING: Acquire, with the Release below: the last driver's changes are seen. A refusal writes nothing: a swap's `true` would
         // race with the driver's `false`.
-        if self.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        let taken = self.taken.compare_exchange(false, true, order("driver.take", Ordering::Acquire), Ordering::Relaxed);
+        if taken.is_err() && !mutant("driver.take:twice") {
             return None;
         }
         // SAFETY: only one thread sees `false` become `true` at a time.
         let result = self.dispatcher.with_mut(|dispatcher| drive(unsafe { &mut *dispatcher }));
         // ORDERING: Release, with the Acquire above.
-        self.taken.store(false, Ordering::Release);
+        self.taken.store(false, order("driver.leave", Ordering::Release));
         Some(result)
     }
 }
@@ -625,7 +630,9 @@ impl<D: Device> Phalanx<D> {
         let (lane_face, ticket_face) = request.into_cell(id, now, self.shared.lanes, Arc::clone(&self.shared));
         let full = self.shared.ingress.push(lane_face).is_err();
         assert!(!full, "the ring holds as many requests as the doors let in");
-        self.shared.bell.ring();
+        if !mutant("node.submit:no-bell") {
+            self.shared.bell.ring();
+        }
         Ok(Ticket::new(ticket_face))
     }
 
@@ -705,6 +712,11 @@ impl<D: Device> Phalanx<D> {
         self.shared.clock.now()
     }
 
+    #[cfg(any(loom, shuttle))]
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.shared.clock
+    }
+
     /// The device that the lanes were opened on.
     #[must_use]
     pub fn device(&self) -> &D {
@@ -740,7 +752,7 @@ impl<L> Shared<L> {
     /// The dispatcher is done: lets the workers go, and those who wait for the end. The first call counts.
     fn stop(&self) {
         // ORDERING: Relaxed: it only picks the first; the lanes were seen free by the one dispatcher before.
-        if self.stopping.swap(true, Ordering::Relaxed) {
+        if self.stopping.swap(true, Ordering::Relaxed) && !mutant("node.stop:twice") {
             return;
         }
         for lane in LaneMask::first(self.lanes) {

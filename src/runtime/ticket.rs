@@ -3,7 +3,7 @@
 use super::cell::Resolve;
 use super::life::Phase;
 use crate::device::DeviceError;
-use crate::sync::thread;
+use crate::sync::{mutant, thread};
 use crate::types::{Class, RequestId};
 use std::fmt;
 use std::future::Future;
@@ -96,7 +96,9 @@ impl<T> Ticket<T> {
             match header.life.phase() {
                 Phase::Queued => {
                     if header.give_up(Phase::Queued, Phase::Cancelled) {
-                        Arc::clone(&self.cell).withdraw();
+                        if !mutant("ticket.cancel:stays-queued") {
+                            Arc::clone(&self.cell).withdraw();
+                        }
                         return Cancel::Cancelled;
                     }
                 }
@@ -153,7 +155,7 @@ impl<T> Ticket<T> {
     fn register(&self, waker: &Waker) -> bool {
         let header = self.cell.header();
         header.waker.register(waker);
-        header.life.await_end().is_terminal()
+        header.life.await_end().is_terminal() && !mutant("ticket.register:looks-away")
     }
 
     fn block(&mut self, timeout: Option<Duration>) -> Option<Result<T, RequestError>> {

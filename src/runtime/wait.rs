@@ -16,7 +16,7 @@
 //! park again; it never takes one away.
 
 use crate::sync::atomic::{AtomicU32, Ordering, fence};
-use crate::sync::{hint, thread};
+use crate::sync::{hint, mutant, order, thread};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -124,12 +124,12 @@ impl Bell {
     /// Something was published for the dispatcher.
     #[inline]
     pub(crate) fn ring(&self) {
-        if self.silent {
+        if self.silent || mutant("bell.ring:silent") {
             return;
         }
         // ORDERING: SeqCst fence, with the one in `sleep`: what was published before it is seen by the sleeper's last look, or the
         // load after it sees ASLEEP.
-        fence(Ordering::SeqCst);
+        fence(order("bell.ring", Ordering::SeqCst));
         // ORDERING: Relaxed: the fence orders it. The swap too: it passes nothing on but the token, and unpark synchronises itself.
         if self.state.load(Ordering::Relaxed) == ASLEEP
             && self.state.swap(AWAKE, Ordering::Relaxed) == ASLEEP
@@ -143,10 +143,12 @@ impl Bell {
     /// May return early.
     pub(crate) fn sleep(&self, timeout: Option<Duration>, idle: impl FnOnce() -> bool) {
         // ORDERING: Relaxed: the fence below orders it before the looks of `idle`.
-        self.state.swap(ASLEEP, Ordering::Relaxed);
+        if !mutant("bell.sleep:says-nothing") {
+            self.state.swap(ASLEEP, Ordering::Relaxed);
+        }
         // ORDERING: SeqCst fence, with the one in `ring`.
-        fence(Ordering::SeqCst);
-        if idle() {
+        fence(order("bell.sleep", Ordering::SeqCst));
+        if idle() || mutant("bell.sleep:looks-once") {
             match timeout {
                 None => thread::park(),
                 Some(timeout) => thread::park_timeout(timeout),

@@ -6,6 +6,7 @@ use super::life::Phase;
 use super::node::Shared;
 use super::ticket::RequestError;
 use crate::device::{Device, DeviceError, DeviceFault};
+use crate::sync::mutant;
 use crate::types::{Epoch, LaneId, LaneMask, Nanos};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -69,7 +70,7 @@ impl<D: Device> Worker<'_, D> {
             // A gang that another member has started already is in time.
             header.give_up(Phase::Granted, Phase::Expired);
         }
-        if header.life.start().is_ok() {
+        if header.life.start().is_ok() || mutant("worker.run:starts-anyway") {
             let wake = |members: LaneMask| self.shared.unpark(members);
             let gang = epoch.map(|epoch| {
                 Gang::new(&*self.shared.word, &wake, self.shared.waiting, self.lane, self.shared.lanes, header, epoch)
@@ -84,10 +85,14 @@ impl<D: Device> Worker<'_, D> {
             self.shared.unpark(quarantined.wake);
         }
         let released = self.shared.word.release(self.lane);
-        self.shared.unpark(released.wake);
-        self.shared.bell.ring();
+        if !mutant("worker.run:wakes-no-peer") {
+            self.shared.unpark(released.wake);
+        }
+        if !mutant("worker.run:no-bell") {
+            self.shared.bell.ring();
+        }
         // The lane is free by now: to wake a thread takes microseconds, and what the request captured may take long to drop.
-        if settled == Settled::Awaited {
+        if settled == Settled::Awaited && !mutant("worker.run:wakes-no-ticket") {
             request.header().wake();
         }
         drop_quietly(request);

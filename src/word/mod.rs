@@ -100,10 +100,14 @@
 //! |---|---|---|
 //! | `release` (Release) | `reserve`, `reserve_probe`, `reserve_gang` (Acquire) | a lane's next request finds what the last one did |
 //! | `release` (Release) | `load`, `end_gang`, `restore`, `close` (Acquire) | the dispatcher finds the outcome of what was held |
-//! | `arrive` (AcqRel) | the completing `arrive` (AcqRel), `judge` (Acquire) | every member finds what every other did before the barrier |
-//! | `abort_gang`, `quarantine` (AcqRel) | `judge`, a refused `arrive` or `abort_gang` (Acquire) | who is told broken may read why |
-//! | `end_gang`, `restore`, `close` (AcqRel) | `load`, `judge` (Acquire) | the dispatcher's notes go with its flags |
+//! | `arrive` (Release) | the completing `arrive`, `judge` (Acquire) | every member finds what every other did before the barrier |
+//! | `abort_gang`, `quarantine` (Release) | `judge`, a refused `arrive` or `abort_gang` (Acquire) | who is told broken may read why |
+//! | `arrive` (Release) | `quarantine` (Acquire) | the dispatcher that gives a lane up finds how far its holder came |
+//! | `end_gang`, `restore`, `close` (Release) | `load`, `judge` (Acquire) | the dispatcher's notes go with its flags |
 //! | `ask`, `unask`, `drain` (Relaxed) | anyone | the bit is the whole message |
+//!
+//! Each of them is needed: `tools/ci/mutants.sh` weakens them one at a time, and a model fails. A transition that acquires does so
+//! when it looks at the word; its exchange then succeeds on the very bits that it looked at, and need not acquire again.
 //!
 //! The pairs hold at a distance: what one transition releases, a later one acquires through any number of others in between, the
 //! relaxed ones included, because all of them are read-modify-writes and so continue the release sequence. No two words are

@@ -569,8 +569,13 @@ impl<const N: usize, const E: u32> Snapshot<N, E> {
     }
 
     const fn next_epoch(self) -> Self {
+        self.with_epoch(Epoch::new(self.epoch().get().wrapping_add(1)))
+    }
+
+    /// The same in another generation.
+    pub(super) const fn with_epoch(self, epoch: Epoch) -> Self {
         let cleared = self.0 & !layout::place_epoch(u32::MAX, E);
-        Self(cleared | layout::place_epoch(self.epoch().get().wrapping_add(1), E))
+        Self(cleared | layout::place_epoch(epoch.get(), E))
     }
 }
 

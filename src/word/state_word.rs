@@ -6,12 +6,13 @@
 
 use std::fmt;
 
-use super::layout::{EPOCH_BITS, Flags};
+use super::layout::{EPOCH_BITS, Flags, LaneField};
 use super::snapshot::{
     AbortRefused, Aborted, AlreadyOffline, Arrival, EndRefused, Ended, GangRefused, ProbeRefused, Quarantined, Released,
     ReserveRefused, RestoreRefused, Snapshot, Verdict, View,
 };
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{mutant, order};
 use crate::types::{Epoch, LaneId, LaneMask};
 
 /// The state word of a node with `N` lanes.
@@ -34,7 +35,7 @@ impl<const N: usize, const E: u32> StateWord<N, E> {
     pub fn load(&self) -> Snapshot<N, E> {
         // ORDERING: Acquire, partner every Release or AcqRel below: who sees a lane free may use what its holder left there, who
         // sees the gang broken may read why.
-        Snapshot::from_bits(self.cell.load(Ordering::Acquire))
+        Snapshot::from_bits(self.cell.load(order("word.load", Ordering::Acquire)))
     }
 
     /// See [`Snapshot::try_reserve`].
@@ -45,7 +46,7 @@ impl<const N: usize, const E: u32> StateWord<N, E> {
     pub fn reserve(&self, lane: LaneId) -> Result<(), ReserveRefused> {
         // ORDERING: Acquire, partner `release`: the lane's new request finds what the old one did. A refusal gives the caller
         // nothing to touch, so it needs no ordering.
-        self.change(Ordering::Acquire, Ordering::Relaxed, |now| now.try_reserve(lane).map(|next| (next, ())))
+        self.change("word.reserve", Ordering::Acquire, Ordering::Relaxed, |now| now.try_reserve(lane).map(|next| (next, ())))
     }
 
     /// See [`Snapshot::try_reserve_probe`].
@@ -55,7 +56,9 @@ impl<const N: usize, const E: u32> StateWord<N, E> {
     #[inline]
     pub fn reserve_probe(&self, lane: LaneId) -> Result<(), ProbeRefused> {
         // ORDERING: Acquire, partner `release`, as in `reserve`.
-        self.change(Ordering::Acquire, Ordering::Relaxed, |now| now.try_reserve_probe(lane).map(|next| (next, ())))
+        self.change("word.reserve_probe", Ordering::Acquire, Ordering::Relaxed, |now| {
+            now.try_reserve_probe(lane).map(|next| (next, ()))
+        })
     }
 
     /// See [`Snapshot::try_reserve_gang`]. Returns the epoch for the members' mail.
@@ -65,16 +68,18 @@ impl<const N: usize, const E: u32> StateWord<N, E> {
     #[inline]
     pub fn reserve_gang(&self) -> Result<Epoch, GangRefused> {
         // ORDERING: Acquire, partner the `release` of every lane, all of which are in the release sequence of the value read.
-        self.change(Ordering::Acquire, Ordering::Relaxed, |now| now.try_reserve_gang().map(|next| (next, next.epoch())))
+        self.change("word.reserve_gang", Ordering::Acquire, Ordering::Relaxed, |now| {
+            now.try_reserve_gang().map(|next| (next, next.epoch()))
+        })
     }
 
     /// See [`Snapshot::try_arrive`].
     #[inline]
     pub fn arrive(&self, lane: LaneId, epoch: Epoch) -> Arrival {
-        // ORDERING: AcqRel. Release: what this member did before the barrier, partner the completing `arrive` and the `judge` of
-        // the others. Acquire: the completing member is through here and now, partner the `arrive` of all others. Acquire on
-        // failure, partner `abort_gang`, `quarantine` and `release`: a member that is refused may read why.
-        let outcome = self.change(Ordering::AcqRel, Ordering::Acquire, |now| match now.try_arrive(lane, epoch) {
+        // ORDERING: Release: what this member did before the barrier, partner the completing `arrive` and the `judge` of the
+        // others. Acquire of what is looked at, partner the `arrive` of all others: the completing member is through here and now;
+        // and partner `abort_gang`, `quarantine` and `release`: a member that is refused may read why.
+        let outcome = self.change("word.arrive", Ordering::Release, Ordering::Acquire, |now| match now.try_arrive(lane, epoch) {
             (_, Arrival::Refused(why)) => Err(why),
             arrived => Ok(arrived),
         });
@@ -95,9 +100,9 @@ impl<const N: usize, const E: u32> StateWord<N, E> {
     /// As there.
     #[inline]
     pub fn abort_gang(&self, epoch: Option<Epoch>) -> Result<Aborted, AbortRefused> {
-        // ORDERING: AcqRel. Release: the reason noted before, partner `judge` and a refused `arrive`. Acquire, on failure too: a
+        // ORDERING: Release: the reason noted before, partner `judge` and a refused `arrive`. Acquire of what is looked at: a
         // member refused because its barrier completed goes through, partner `arrive`.
-        self.change(Ordering::AcqRel, Ordering::Acquire, |now| now.try_abort_gang(epoch))
+        self.change("word.abort_gang", Ordering::Release, Ordering::Acquire, |now| now.try_abort_gang(epoch))
     }
 
     /// See [`Snapshot::try_quarantine`].
@@ -106,9 +111,9 @@ impl<const N: usize, const E: u32> StateWord<N, E> {
     /// As there.
     #[inline]
     pub fn quarantine(&self, lane: LaneId) -> Result<Quarantined, AlreadyOffline> {
-        // ORDERING: AcqRel. Release: the fault noted before, partner the dispatcher's `load` and the members' `judge`. Acquire:
-        // the dispatcher that quarantines a lane reports what its holder wrote last.
-        self.change(Ordering::AcqRel, Ordering::Acquire, |now| now.try_quarantine(lane))
+        // ORDERING: Release: the fault noted before, partner the dispatcher's `load` and the members' `judge`. Acquire of what is
+        // looked at: the dispatcher that quarantines a lane reports what its holder did before it arrived or released.
+        self.change("word.quarantine", Ordering::Release, Ordering::Acquire, |now| now.try_quarantine(lane))
     }
 
     /// See [`Snapshot::release`].
@@ -116,7 +121,7 @@ impl<const N: usize, const E: u32> StateWord<N, E> {
     pub fn release(&self, lane: LaneId) -> Released {
         // ORDERING: Release: all that was done while holding the lane, partner `reserve`, `reserve_probe`, `reserve_gang` and
         // `load`. No acquire: the prior value only says whom to wake.
-        let before = self.cell.fetch_and(Snapshot::<N, E>::release_mask(lane), Ordering::Release);
+        let before = self.cell.fetch_and(Snapshot::<N, E>::release_mask(lane), order("word.release", Ordering::Release));
         let before = Snapshot::<N, E>::from_bits(before);
         debug_assert!(before.busy().contains(lane), "only its holder releases a lane: {before:?}");
         let (next, outcome) = before.release(lane);
@@ -130,9 +135,9 @@ impl<const N: usize, const E: u32> StateWord<N, E> {
     /// As there.
     #[inline]
     pub fn end_gang(&self) -> Result<Ended, EndRefused> {
-        // ORDERING: AcqRel. Acquire: the outcome of every member, partner their `release`. Release: what the dispatcher noted of
-        // the gang, partner the `judge` of a member that hung.
-        self.change(Ordering::AcqRel, Ordering::Acquire, Snapshot::try_end_gang)
+        // ORDERING: Release: what the dispatcher noted of the gang, partner the `judge` of a member that hung. Acquire of what is
+        // looked at: the outcome of every member, partner their `release`.
+        self.change("word.end_gang", Ordering::Release, Ordering::Acquire, Snapshot::try_end_gang)
     }
 
     /// See [`Snapshot::try_restore`].
@@ -141,9 +146,9 @@ impl<const N: usize, const E: u32> StateWord<N, E> {
     /// As there.
     #[inline]
     pub fn restore(&self, lane: LaneId) -> Result<(), RestoreRefused> {
-        // ORDERING: AcqRel. Acquire: what the probe found, partner its `release`. Release: the dispatcher's books, partner
-        // whoever's `load` sees the lane in service.
-        self.change(Ordering::AcqRel, Ordering::Acquire, |now| now.try_restore(lane).map(|next| (next, ())))
+        // ORDERING: Release: the dispatcher's books, partner whoever's `load` sees the lane in service. Acquire of what is looked
+        // at: what the probe found, partner its `release`.
+        self.change("word.restore", Ordering::Release, Ordering::Acquire, |now| now.try_restore(lane).map(|next| (next, ())))
     }
 
     /// See [`Snapshot::ask`]. Returns the value before.
@@ -177,31 +182,56 @@ impl<const N: usize, const E: u32> StateWord<N, E> {
     pub fn close(&self) -> Snapshot<N, E> {
         // ORDERING: AcqRel. Release: why the node closes, partner whoever's `load` sees CLOSED. Acquire: the closer counts the
         // lanes that are still held and sees what was done on the others, partner `release`.
-        Snapshot::from_bits(self.cell.fetch_or(Flags::CLOSED.place(), Ordering::AcqRel))
+        Snapshot::from_bits(self.cell.fetch_or(Flags::CLOSED.place(), order("word.close", Ordering::AcqRel)))
     }
 
     /// Repeats `step` on the newest value until it is refused or its result is in place.
+    ///
+    /// `look` is the ordering of every load, refused or not. With Acquire there, success needs none: all that a value tells of
+    /// happened before the store that was looked at, and the exchange succeeds on the same bits only. In between the word may have
+    /// gone elsewhere and come back, but not by anything that these bits could tell of.
     ///
     /// The weak exchange: where it can fail spuriously it saves a loop inside the loop. Why the repetitions are bounded is on
     /// the [page](super#bounded).
     #[inline]
     fn change<T, R>(
         &self,
+        site: &'static str,
         success: Ordering,
-        failure: Ordering,
+        look: Ordering,
         step: impl Fn(Snapshot<N, E>) -> Result<(Snapshot<N, E>, T), R>,
     ) -> Result<T, R> {
-        // ORDERING: `failure`, since a refusal can come from this value as well as from one that an exchange has failed on.
-        let mut now = self.cell.load(failure);
+        // ORDERING: the caller's, which names the partners.
+        let (success, look) = (order(site, success), order(site, look));
+        let mut now = self.cell.load(look);
         loop {
             let (next, outcome) = step(Snapshot::from_bits(now))?;
             debug_assert!(next.is_valid(), "{:?} -> {next:?}", Snapshot::<N, E>::from_bits(now));
-            // ORDERING: the caller's, which names the partners.
-            match self.cell.compare_exchange_weak(now, next.bits(), success, failure) {
+            let next = mutated(site, Snapshot::from_bits(now), next);
+            // ORDERING: the caller's.
+            match self.cell.compare_exchange_weak(now, next.bits(), success, look) {
                 Ok(_) => return Ok(outcome),
                 Err(newer) => now = newer,
             }
         }
+    }
+}
+
+/// `next`, unless a mutant of the protocol was chosen.
+#[inline(always)]
+fn mutated<const N: usize, const E: u32>(site: &'static str, now: Snapshot<N, E>, next: Snapshot<N, E>) -> Snapshot<N, E> {
+    let completed = now.epoch() != next.epoch();
+    match site {
+        "word.arrive" if completed && mutant("word.arrive:keeps-bits") => {
+            let but_one = LaneMask::first(N).without(LaneId::new(0));
+            Snapshot::from_bits(next.bits() | LaneField::Arrived.place(but_one))
+        }
+        "word.arrive" if completed && mutant("word.arrive:keeps-epoch") => next.with_epoch(now.epoch()),
+        "word.end_gang" if mutant("word.end_gang:moves-epoch") => next.with_epoch(Epoch::new(now.epoch().get() + 1)),
+        "word.end_gang" if mutant("word.end_gang:keeps-gang") => Snapshot::from_bits(next.bits() | Flags::GANG.place()),
+        "word.quarantine" if mutant("word.quarantine:no-abort") => Snapshot::from_bits(next.bits() & !Flags::ABORT.place()),
+        "word.reserve_gang" if mutant("word.reserve_gang:keeps-epoch") => next.with_epoch(now.epoch()),
+        _ => next,
     }
 }
 

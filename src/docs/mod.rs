@@ -1,0 +1,4 @@
+//! Long texts.
+
+#[doc = include_str!("testing.md")]
+pub mod testing {}

@@ -1,0 +1,117 @@
+//! What models need of the runtime's insides: each type here passes on to the real one, which stays private to the crate.
+//!
+//! Only under `--cfg loom` and `--cfg shuttle`.
+
+#![allow(missing_docs, missing_debug_implementations, clippy::missing_safety_doc)]
+
+use super::cell::Header;
+use super::gang::Gang;
+use super::node::Phalanx;
+use super::request::RejectReason;
+use super::wait::{Wait, Waiting};
+use super::{admission, mailbox, wait};
+use crate::device::Device;
+use crate::scheduler::Job;
+use crate::types::{Class, Epoch, LaneId, LaneMask, Nanos, RequestId};
+use crate::word::Word;
+
+/// How every thread of a model waits: it parks at once, since a spin does not end there.
+fn parking() -> Waiting {
+    Wait::Park.resolve(1, 1)
+}
+
+pub struct Mailbox<M>(mailbox::Mailbox<M>);
+
+impl<M> Mailbox<M> {
+    #[expect(clippy::new_without_default)]
+    pub fn new() -> Self {
+        Self(mailbox::Mailbox::new())
+    }
+
+    pub fn attach(&self) {
+        self.0.attach();
+    }
+
+    pub fn unpark(&self) {
+        self.0.unpark();
+    }
+
+    /// # Safety
+    /// That of the mailbox itself.
+    pub unsafe fn put(&self, mail: M) {
+        // SAFETY: the caller's contract.
+        unsafe { self.0.put(mail) }
+    }
+
+    pub fn take(&self) -> M {
+        self.0.take(&parking())
+    }
+}
+
+pub struct Bell(wait::Bell);
+
+impl Bell {
+    #[expect(clippy::new_without_default)]
+    pub fn new() -> Self {
+        Self(wait::Bell::new(false))
+    }
+
+    pub fn attach(&self) {
+        self.0.attach();
+    }
+
+    pub fn ring(&self) {
+        self.0.ring();
+    }
+
+    pub fn sleep(&self, idle: impl FnOnce() -> bool) {
+        self.0.sleep(None, idle);
+    }
+}
+
+pub struct Door(admission::Door);
+
+impl Door {
+    pub fn new(capacity: usize) -> Self {
+        Self(admission::Door::new(capacity))
+    }
+
+    pub fn enter(&self) -> Result<(), RejectReason> {
+        self.0.enter()
+    }
+
+    pub fn leave(&self) {
+        self.0.leave();
+    }
+
+    pub fn close(&self) {
+        self.0.close();
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.0.is_finished()
+    }
+}
+
+/// Runs a member of a gang whose lanes are reserved.
+pub fn member<R>(
+    word: &dyn Word,
+    wake: &dyn Fn(LaneMask),
+    lane: LaneId,
+    size: usize,
+    epoch: Epoch,
+    body: impl FnOnce(&Gang<'_>) -> R,
+) -> R {
+    let header = Header::new(Job::new(RequestId(0), Class::Large, Nanos::ZERO));
+    body(&Gang::new(word, wake, parking(), lane, size, &header, epoch))
+}
+
+/// What a worker does for a member that will not come to the barrier again.
+pub fn abort(gang: &Gang<'_>) {
+    gang.abort();
+}
+
+/// Lets the node's time pass.
+pub fn advance<D: Device>(node: &Phalanx<D>, by: Nanos) {
+    node.clock().advance(by);
+}
