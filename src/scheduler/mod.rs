@@ -187,7 +187,9 @@ impl Scheduler {
             out.push(if draining { Decision::DrainOn { shadow: self.lanes.shadow(self.now) } } else { Decision::DrainOff });
         }
         let deadline = if more_due { Some(self.now) } else { self.table.first_deadline().map(|(_, at)| at) };
-        self.wake_at = match (deadline, hold.wake_at) {
+        // A moment that has passed is no moment to be woken at: a policy's mistake there would have its driver spin.
+        let asked = hold.wake_at.filter(|&at| at > self.now);
+        self.wake_at = match (deadline, asked) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };

@@ -131,7 +131,7 @@ impl View<'_> {
         }
         for _ in 0..SCAN {
             match self.table.head(class, Part::Fresh) {
-                Some(slot) if self.is_late(self.table.entry(slot)) => self.table.mark_late(slot),
+                Some(slot) if self.entry_is_late(self.table.entry(slot)) => self.table.mark_late(slot),
                 _ => break,
             }
         }
@@ -139,7 +139,23 @@ impl View<'_> {
         Some(self.waiting(slot))
     }
 
-    fn is_late(&self, entry: &Entry) -> bool {
+    /// The first of one part of a class's queue. Without [`Order::OnTime`] all stand in the fresh one, in the order of arrival.
+    #[inline]
+    #[must_use]
+    pub fn head(&self, class: Class, part: Part) -> Option<Waiting> {
+        if self.hidden(class) {
+            return None;
+        }
+        self.table.head(class, part).map(|slot| self.waiting(slot))
+    }
+
+    /// Whether a queued job cannot end in time any more, as [`next`](Self::next) tests it.
+    #[must_use]
+    pub fn is_late(&self, waiting: &Waiting) -> bool {
+        self.entry_is_late(self.table.entry(waiting.job.slot))
+    }
+
+    fn entry_is_late(&self, entry: &Entry) -> bool {
         let due = entry.job.target.unwrap_or(Nanos::MAX).min(entry.job.deadline.unwrap_or(Nanos::MAX));
         if due == Nanos::MAX {
             return false;
