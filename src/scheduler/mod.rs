@@ -48,7 +48,7 @@ pub use event::{Decision, Decisions, End, Event, Job, JobRef, Refusal};
 pub use policy::{Action, Hold, Policy, PolicyError, PolicySpec};
 pub use predict::{PredictionError, PredictionSource};
 pub use table::Part;
-pub use view::{Order, View, Waiting};
+pub use view::{LATE_AGE, LATE_SHARE, Order, View, Waiting};
 
 use crate::types::{Class, LaneId, LaneMask, MAX_SIM_LANES, Nanos};
 use lanes::{Lanes, Run};

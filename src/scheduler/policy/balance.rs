@@ -153,7 +153,7 @@ impl Policy for Balance {
                 return self.small(view, free).unwrap_or(Action::IDLE);
             }
             if self.backfill
-                && let Some(small) = in_time(view)
+                && let Some(small) = in_time(view, self.order[Class::Small.index()])
             {
                 return Action::backfill(small.job);
             }
@@ -250,9 +250,9 @@ impl Balance {
 }
 
 /// The first small job in line whose own prediction ends by the shadow time. The mean of its class promises nothing about one job.
-fn in_time(view: &View<'_>) -> Option<Waiting> {
+fn in_time(view: &View<'_>, order: Order) -> Option<Waiting> {
     let room = view.shadow() - view.now();
-    view.scan(Class::Small).find(|small| {
+    view.scan_in(Class::Small, order).find(|small| {
         view.prediction_source(small) != PredictionSource::Class && view.predicted(small).is_some_and(|run_time| run_time <= room)
     })
 }

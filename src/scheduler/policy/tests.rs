@@ -444,15 +444,30 @@ fn balance_serves_those_first_that_can_be_in_time() {
         bench.finish(20);
         assert_eq!(bench.runs(), [jobs[first].id.0], "{policy}");
     }
-    // A late one older than 20 times its target goes first.
+}
+
+#[test]
+fn a_late_one_goes_first_when_it_is_very_old_and_only_one_in_so_many() {
     let mut bench = Bench::new("balance", 1);
     bench.arrive(0, Small, None);
-    let late = Job { target: Some(Nanos::from_millis(11)), ..bench.job(1, Small) };
-    bench.on(1, Event::Arrive(late));
-    let other = bench.arrive(2, Small, None);
-    bench.finish(100);
-    assert_eq!(bench.runs(), [other.0]);
-    bench.arrive(110, Small, None);
-    bench.finish(202);
-    assert_eq!(bench.runs(), [late.id.0]);
+    // Two that are late when the lane is free, by a target of 10 ms, and any number that have none.
+    let late = [1, 2].map(|at| Job { target: Some(Nanos::from_millis(at + 10)), ..bench.job(at, Small) });
+    late.iter().for_each(|&job| bench.on(job.arrival.0 / 1_000_000, Event::Arrive(job)));
+    let mut at = 100;
+    let mut starts_before = 0;
+    for job in late {
+        loop {
+            bench.arrive(at, Small, None);
+            bench.finish(at);
+            at += 100;
+            if bench.runs() == [job.id.0] {
+                break;
+            }
+            assert!(bench.runs()[0] > late[1].id.0, "the first late one before the second");
+            starts_before += 1;
+            assert!(starts_before < 200, "it starves");
+        }
+        // One start of 32: the one that was running from the beginning is among the first 31 others.
+        assert_eq!(starts_before, if job.id == late[0].id { 30 } else { 61 });
+    }
 }
