@@ -210,6 +210,15 @@ impl View<'_> {
         self.predictor.run_time(self.table.entry(waiting.job.slot).prediction, waiting.class, mean)
     }
 
+    /// How long a queued job runs at the most, by a prediction of its own and the error of its source: twice the mean error longer.
+    /// `None` for one that has no prediction of its own.
+    #[inline]
+    #[must_use]
+    pub fn predicted_at_most(&self, waiting: &Waiting) -> Option<Nanos> {
+        let prediction = self.table.entry(waiting.job.slot).prediction;
+        (prediction.source() != PredictionSource::Class).then(|| self.predictor.cautious_run_time(prediction, waiting.class))
+    }
+
     /// Whether a job's prediction is its own, not the mean of its class.
     #[inline]
     #[must_use]

@@ -252,7 +252,5 @@ impl Balance {
 /// The first small job in line whose own prediction ends by the shadow time. The mean of its class promises nothing about one job.
 fn in_time(view: &View<'_>, order: Order) -> Option<Waiting> {
     let room = view.shadow() - view.now();
-    view.scan_in(Class::Small, order).find(|small| {
-        view.prediction_source(small) != PredictionSource::Class && view.predicted(small).is_some_and(|run_time| run_time <= room)
-    })
+    view.scan_in(Class::Small, order).find(|small| view.predicted_at_most(small).is_some_and(|run_time| run_time <= room))
 }
