@@ -28,6 +28,7 @@
 //! ```
 
 mod adapt;
+pub mod checks;
 pub mod engine;
 mod error;
 mod random;
