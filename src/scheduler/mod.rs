@@ -388,3 +388,6 @@ impl Scheduler {
         assert!(!(self.draining && self.queued(Class::Large) == 0), "a drain for nobody");
     }
 }
+
+#[cfg(test)]
+mod tests;
