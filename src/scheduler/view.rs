@@ -8,6 +8,12 @@ use super::table::{Part, Table};
 use super::{SCAN, table::Entry};
 use crate::types::{Class, LaneId, LaneMask, Nanos};
 
+/// A late job older than so many times the span it was given goes before those that can be in time,
+pub const LATE_AGE: u64 = 20;
+
+/// but at most one start in so many of its class is such a one.
+pub const LATE_SHARE: u32 = 32;
+
 /// A queued job, as a policy sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Waiting {
@@ -112,8 +118,13 @@ impl View<'_> {
     ///
     /// [`Order::OnTime`] asks of the first in line whether it can still end in time: now, plus its own prediction, against the
     /// earlier of target and deadline. (Its own: what it expects or what its key says. The mean of a class says nothing about one of
-    /// it, and counts as 0.) One that cannot goes to the late part, for good. A late one whose age is 20 times the span it was given is
-    /// served first, so that the late are delayed and not starved. At most [`SCAN`] jobs are found late in one call.
+    /// it, and counts as 0. What is its own is taken with a margin of twice the mean error of its source: without it, an overloaded
+    /// class would always start the one that is at the brink, and miss with every second.) One that cannot goes to the late part, for
+    /// good.
+    ///
+    /// A late one whose age is [`LATE_AGE`] times the span it was given is served first, but no more than one in [`LATE_SHARE`]
+    /// starts: so the late are delayed and not starved, and at an overload, when they fill the queue, they do not take the lanes from
+    /// those that can still be in time. At most [`SCAN`] jobs are found late in one call.
     #[must_use]
     pub fn next(&mut self, class: Class, order: Order) -> Option<Waiting> {
         if self.hidden(class) {
@@ -122,16 +133,18 @@ impl View<'_> {
         if order == Order::Arrival {
             return self.oldest(class);
         }
-        if let Some(slot) = self.table.head(class, Part::Late) {
+        if self.table.since_late(class) >= LATE_SHARE - 1
+            && let Some(slot) = self.table.head(class, Part::Late)
+        {
             let late = &self.table.entry(slot).job;
             let span = late.target.or(late.deadline).map_or(Nanos::ZERO, |due| due - late.arrival);
-            if self.now - late.arrival > Nanos(span.0.saturating_mul(20)) {
+            if self.now - late.arrival > Nanos(span.0.saturating_mul(LATE_AGE)) {
                 return Some(self.waiting(slot));
             }
         }
         for _ in 0..SCAN {
             match self.table.head(class, Part::Fresh) {
-                Some(slot) if self.is_late(self.table.entry(slot)) => self.table.mark_late(slot),
+                Some(slot) if self.entry_is_late(self.table.entry(slot)) => self.table.mark_late(slot),
                 _ => break,
             }
         }
@@ -139,24 +152,46 @@ impl View<'_> {
         Some(self.waiting(slot))
     }
 
-    fn is_late(&self, entry: &Entry) -> bool {
+    /// The first of one part of a class's queue. Without [`Order::OnTime`] all stand in the fresh one, in the order of arrival.
+    #[inline]
+    #[must_use]
+    pub fn head(&self, class: Class, part: Part) -> Option<Waiting> {
+        if self.hidden(class) {
+            return None;
+        }
+        self.table.head(class, part).map(|slot| self.waiting(slot))
+    }
+
+    /// Whether a queued job cannot end in time any more, as [`next`](Self::next) tests it.
+    #[must_use]
+    pub fn is_late(&self, waiting: &Waiting) -> bool {
+        self.entry_is_late(self.table.entry(waiting.job.slot))
+    }
+
+    fn entry_is_late(&self, entry: &Entry) -> bool {
         let due = entry.job.target.unwrap_or(Nanos::MAX).min(entry.job.deadline.unwrap_or(Nanos::MAX));
         if due == Nanos::MAX {
             return false;
         }
         let own = match entry.prediction.source() {
             PredictionSource::Class => Nanos::ZERO,
-            _ => self.predictor.run_time(entry.prediction, entry.job.class, None).unwrap_or(Nanos::ZERO),
+            _ => self.predictor.cautious_run_time(entry.prediction, entry.job.class),
         };
         self.now + own > due
     }
 
     /// The first jobs of a class in the order of arrival, at most [`SCAN`] of them.
     pub fn scan(&self, class: Class) -> impl Iterator<Item = Waiting> + '_ {
+        self.scan_in(class, Order::Arrival)
+    }
+
+    /// The first jobs of a class in this order, at most [`SCAN`] of them: with [`Order::OnTime`] those not found late so far come first.
+    pub fn scan_in(&self, class: Class, order: Order) -> impl Iterator<Item = Waiting> + '_ {
         let visible = !self.hidden(class);
         let mut parts = [Part::Fresh, Part::Late].map(|part| self.table.head(class, part).filter(|_| visible));
         let in_order = std::iter::from_fn(move || {
             let pick = match parts {
+                [Some(_), Some(_)] if order == Order::OnTime => 0,
                 [Some(fresh), Some(late)] => usize::from(self.table.entry(late).seq < self.table.entry(fresh).seq),
                 [fresh, _] => usize::from(fresh.is_none()),
             };
@@ -173,6 +208,15 @@ impl View<'_> {
     pub fn predicted(&self, waiting: &Waiting) -> Option<Nanos> {
         let mean = self.averages.mean_service_ns(waiting.class);
         self.predictor.run_time(self.table.entry(waiting.job.slot).prediction, waiting.class, mean)
+    }
+
+    /// How long a queued job runs at the most, by a prediction of its own and the error of its source: twice the mean error longer.
+    /// `None` for one that has no prediction of its own.
+    #[inline]
+    #[must_use]
+    pub fn predicted_at_most(&self, waiting: &Waiting) -> Option<Nanos> {
+        let prediction = self.table.entry(waiting.job.slot).prediction;
+        (prediction.source() != PredictionSource::Class).then(|| self.predictor.cautious_run_time(prediction, waiting.class))
     }
 
     /// Whether a job's prediction is its own, not the mean of its class.
