@@ -171,6 +171,7 @@ impl Scheduler {
         self.now = self.now.max(now);
         match event {
             Event::Arrive(job) => self.arrive(&job, out),
+            Event::Refused { class, count } => self.averages.offered_and_refused(class, count.max(1), self.now),
             Event::Cancel(job) => {
                 if matches!(self.table.find(job), Some(Place::Queued(_))) {
                     self.table.remove(job.slot);
