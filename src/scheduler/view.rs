@@ -202,6 +202,14 @@ impl View<'_> {
         in_order.take(SCAN)
     }
 
+    /// A number that changes whenever a queued job of the class leaves its place: while it stands still, the queue has at most grown at
+    /// its end, and one longer than [`SCAN`] shows a scan the same jobs again.
+    #[inline]
+    #[must_use]
+    pub fn queue_version(&self, class: Class) -> u64 {
+        self.table.unlinked(class)
+    }
+
     /// How long a queued job is predicted to run. `None` as long as nothing is known about it or its class.
     #[inline]
     #[must_use]
