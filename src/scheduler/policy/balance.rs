@@ -83,6 +83,9 @@ const MAX_LOAD: f64 = 0.97;
 /// (1 - beta) is cut here: from beta = 1 on every w is the same policy, and this is near enough to it.
 const MIN_ONE_LESS_BETA: f64 = 0.001;
 
+/// The margin of a backfilled request, in mean relative errors of its prediction.
+const BACKFILL_ERRORS: f64 = 1.0;
+
 /// H_0 to H_64.
 const fn harmonic_numbers() -> [f64; MAX_SIM_LANES + 1] {
     let mut h = [0.0; MAX_SIM_LANES + 1];
@@ -252,7 +255,7 @@ impl Balance {
         fresh.min(late)
     }
 
-    /// The first small job in line whose own prediction ends by the shadow time, by the most that it may take: one that outlives the
+    /// The first small job in line whose own prediction ends by the shadow time, with a margin for its error: one that outlives the
     /// drain delays the large one. The mean of its class promises nothing about one job.
     ///
     /// Time passes, the shadow stands still and the queue grows at its end: who did not fit does not fit later. So most events of a drain
@@ -263,8 +266,8 @@ impl Balance {
             return None;
         }
         let room = now.shadow - view.now();
-        let mut line = view.scan_in(Class::Small, self.order[Class::Small.index()]);
-        let found = line.find(|small| view.predicted_at_most(small).is_some_and(|run_time| run_time <= room));
+        let order = self.order[Class::Small.index()];
+        let found = view.first_within(Class::Small, order, room, BACKFILL_ERRORS, true);
         self.unfit = if found.is_none() { Some(now) } else { None };
         found
     }
