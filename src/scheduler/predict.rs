@@ -59,8 +59,14 @@ impl Prediction {
     /// Nothing but the class is known: its mean is looked up when it is needed, so that it is never stale.
     pub(super) const UNKNOWN: Self = Self { raw: Nanos::ZERO, source: PredictionSource::Class };
 
+    #[inline]
     pub(super) const fn source(self) -> PredictionSource {
         self.source
+    }
+
+    #[inline]
+    pub(super) const fn raw(self) -> Nanos {
+        self.raw
     }
 }
 
@@ -201,17 +207,13 @@ impl Predictor {
         }
     }
 
-    /// The same of a prediction of its own, longer by twice the mean relative error of its source: rarely exceeded. 0 for a prediction
-    /// that is the mean of the class.
+    /// What a raw prediction of this source and class is multiplied by, so that it is rarely exceeded: the calibration, and so many times
+    /// the mean relative error.
     #[inline]
-    pub(super) fn cautious_run_time(&self, prediction: Prediction, class: Class) -> Nanos {
-        if prediction.source == PredictionSource::Class {
-            return Nanos::ZERO;
-        }
-        let calibration = &self.calibration[prediction.source as usize][class.index()];
+    pub(super) fn cautious_factor(&self, source: PredictionSource, class: Class, errors: f64) -> f64 {
+        let calibration = &self.calibration[source as usize][class.index()];
         // The error is bounded, so that a hopeless source does not call everything late.
-        let margin = 1.0 + 2.0 * calibration.error.get().unwrap_or(0.0).min(0.5);
-        Nanos((prediction.raw.0 as f64 * calibration.factor() * margin) as u64)
+        calibration.factor() * (1.0 + errors * calibration.error.get().unwrap_or(0.0).min(0.5))
     }
 
     /// Learns from a completed run.

@@ -62,6 +62,8 @@ pub(super) struct Table {
     next_seq: u64,
     /// Starts of each class since one was started from its late part.
     since_late: [u32; 2],
+    /// How often a job of each class left its place in a queue.
+    unlinked: [u64; 2],
 }
 
 impl Table {
@@ -87,6 +89,7 @@ impl Table {
             heap: Vec::with_capacity(slots),
             next_seq: 0,
             since_late: [0; 2],
+            unlinked: [0; 2],
         }
     }
 
@@ -197,6 +200,12 @@ impl Table {
         self.since_late[class.index()]
     }
 
+    /// Changes whenever a queued job of the class leaves its place: while it stands still, the queue has at most grown at its end.
+    #[inline]
+    pub(super) fn unlinked(&self, class: Class) -> u64 {
+        self.unlinked[class.index()]
+    }
+
     /// The queued job whose deadline comes first, and that deadline.
     #[inline]
     pub(super) fn first_deadline(&self) -> Option<(u32, Nanos)> {
@@ -224,6 +233,7 @@ impl Table {
         let entry = &self.entries[slot as usize];
         let Place::Queued(part) = entry.place else { unreachable!("only a queued job is in a list") };
         let (prev, next, class) = (entry.prev, entry.next, entry.job.class);
+        self.unlinked[class.index()] += 1;
         let list = &mut self.lists[class.index()][part as usize];
         list.len -= 1;
         if prev == NIL {

@@ -14,6 +14,9 @@ pub const LATE_AGE: u64 = 20;
 /// but at most one start in so many of its class is such a one.
 pub const LATE_SHARE: u32 = 32;
 
+/// The margin in the test for lateness, in mean relative errors of what predicts the job.
+const LATE_ERRORS: f64 = 2.0;
+
 /// A queued job, as a policy sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Waiting {
@@ -175,7 +178,10 @@ impl View<'_> {
         }
         let own = match entry.prediction.source() {
             PredictionSource::Class => Nanos::ZERO,
-            _ => self.predictor.cautious_run_time(entry.prediction, entry.job.class),
+            source => {
+                let factor = self.predictor.cautious_factor(source, entry.job.class, LATE_ERRORS);
+                Nanos((entry.prediction.raw().0 as f64 * factor) as u64)
+            }
         };
         self.now + own > due
     }
@@ -187,6 +193,10 @@ impl View<'_> {
 
     /// The first jobs of a class in this order, at most [`SCAN`] of them: with [`Order::OnTime`] those not found late so far come first.
     pub fn scan_in(&self, class: Class, order: Order) -> impl Iterator<Item = Waiting> + '_ {
+        self.slots(class, order).map(|slot| self.waiting(slot))
+    }
+
+    fn slots(&self, class: Class, order: Order) -> impl Iterator<Item = u32> + '_ {
         let visible = !self.hidden(class);
         let mut parts = [Part::Fresh, Part::Late].map(|part| self.table.head(class, part).filter(|_| visible));
         let in_order = std::iter::from_fn(move || {
@@ -197,9 +207,37 @@ impl View<'_> {
             };
             let slot = parts[pick]?;
             parts[pick] = self.table.next(slot);
-            Some(self.waiting(slot))
+            Some(slot)
         });
         in_order.take(SCAN)
+    }
+
+    /// The first of the [`SCAN`] jobs that [`scan_in`](Self::scan_in) shows that runs for no longer than `room`, by its prediction and
+    /// so many times the mean relative error of what predicts it. `own`: only by what it expects itself or its key says; else also by
+    /// the mean of its class, taken as it is.
+    #[must_use]
+    pub fn first_within(&self, class: Class, order: Order, room: Nanos, errors: f64, own: bool) -> Option<Waiting> {
+        // The longest raw prediction that fits, a source each: a scan then compares, and computes nothing.
+        let most = PredictionSource::ALL.map(|source| match source {
+            PredictionSource::Class => {
+                let fits = self.averages.mean_service_ns(class).is_some_and(|mean| mean as u64 <= room.0);
+                if fits && !own { Some(Nanos::MAX) } else { None }
+            }
+            _ => Some(Nanos((room.0 as f64 / self.predictor.cautious_factor(source, class, errors)) as u64)),
+        });
+        let fits = |slot: u32| {
+            let prediction = self.table.entry(slot).prediction;
+            most[prediction.source() as usize].is_some_and(|most| prediction.raw() <= most)
+        };
+        self.slots(class, order).find(|&slot| fits(slot)).map(|slot| self.waiting(slot))
+    }
+
+    /// A number that changes whenever a queued job of the class leaves its place: while it stands still, the queue has at most grown at
+    /// its end, and one longer than [`SCAN`] shows a scan the same jobs again.
+    #[inline]
+    #[must_use]
+    pub fn queue_version(&self, class: Class) -> u64 {
+        self.table.unlinked(class)
     }
 
     /// How long a queued job is predicted to run. `None` as long as nothing is known about it or its class.
@@ -208,15 +246,6 @@ impl View<'_> {
     pub fn predicted(&self, waiting: &Waiting) -> Option<Nanos> {
         let mean = self.averages.mean_service_ns(waiting.class);
         self.predictor.run_time(self.table.entry(waiting.job.slot).prediction, waiting.class, mean)
-    }
-
-    /// How long a queued job runs at the most, by a prediction of its own and the error of its source: twice the mean error longer.
-    /// `None` for one that has no prediction of its own.
-    #[inline]
-    #[must_use]
-    pub fn predicted_at_most(&self, waiting: &Waiting) -> Option<Nanos> {
-        let prediction = self.table.entry(waiting.job.slot).prediction;
-        (prediction.source() != PredictionSource::Class).then(|| self.predictor.cautious_run_time(prediction, waiting.class))
     }
 
     /// Whether a job's prediction is its own, not the mean of its class.

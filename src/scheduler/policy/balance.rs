@@ -39,6 +39,7 @@
 
 use super::settings::Span;
 use super::{Action, Hold, Policy, PolicyInfo};
+use crate::scheduler::SCAN;
 use crate::scheduler::predict::PredictionSource;
 use crate::scheduler::table::Part;
 use crate::scheduler::view::{Order, View, Waiting};
@@ -69,6 +70,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             harmonic: harmonic_numbers(),
             drain_ns: None,
             closed_at: None,
+            unfit: None,
             urgent: false,
         }))
     },
@@ -80,6 +82,9 @@ const DRAIN_WEIGHT: f64 = 0.05;
 const MAX_LOAD: f64 = 0.97;
 /// (1 - beta) is cut here: from beta = 1 on every w is the same policy, and this is near enough to it.
 const MIN_ONE_LESS_BETA: f64 = 0.001;
+
+/// The margin of a backfilled request, in mean relative errors of its prediction.
+const BACKFILL_ERRORS: f64 = 1.0;
 
 /// H_0 to H_64.
 const fn harmonic_numbers() -> [f64; MAX_SIM_LANES + 1] {
@@ -108,6 +113,8 @@ struct Balance {
     drain_ns: Option<f64>,
     /// Small jobs are held back since then.
     closed_at: Option<Nanos>,
+    /// The scan for backfill that found nothing.
+    unfit: Option<Unfit>,
     /// The latch: no reopening, and larges until none is queued.
     urgent: bool,
 }
@@ -153,7 +160,7 @@ impl Policy for Balance {
                 return self.small(view, free).unwrap_or(Action::IDLE);
             }
             if self.backfill
-                && let Some(small) = in_time(view, self.order[Class::Small.index()])
+                && let Some(small) = self.in_time(view)
             {
                 return Action::backfill(small.job);
             }
@@ -247,10 +254,37 @@ impl Balance {
         let late = view.head(Class::Large, Part::Late).map_or(Nanos::MAX, |large| of(large, true));
         fresh.min(late)
     }
+
+    /// The first small job in line whose own prediction ends by the shadow time, with a margin for its error: one that outlives the
+    /// drain delays the large one. The mean of its class promises nothing about one job.
+    ///
+    /// Time passes, the shadow stands still and the queue grows at its end: who did not fit does not fit later. So most events of a drain
+    /// need no second scan.
+    fn in_time(&mut self, view: &View<'_>) -> Option<Waiting> {
+        let now = Unfit { shadow: view.shadow(), version: view.queue_version(Class::Small), queued: view.queued(Class::Small) };
+        if self.unfit.is_some_and(|before| now.covered_by(&before)) {
+            return None;
+        }
+        let room = now.shadow - view.now();
+        let order = self.order[Class::Small.index()];
+        let found = view.first_within(Class::Small, order, room, BACKFILL_ERRORS, true);
+        self.unfit = if found.is_none() { Some(now) } else { None };
+        found
+    }
 }
 
-/// The first small job in line whose own prediction ends by the shadow time. The mean of its class promises nothing about one job.
-fn in_time(view: &View<'_>, order: Order) -> Option<Waiting> {
-    let room = view.shadow() - view.now();
-    view.scan_in(Class::Small, order).find(|small| view.predicted_at_most(small).is_some_and(|run_time| run_time <= room))
+/// What a scan that found nothing has looked at.
+#[derive(Clone, Copy, Debug)]
+struct Unfit {
+    shadow: Nanos,
+    version: u64,
+    queued: usize,
+}
+
+impl Unfit {
+    /// Whether a scan now would find nothing either: the same jobs, and no more room.
+    fn covered_by(&self, before: &Self) -> bool {
+        let same = self.queued == before.queued || before.queued >= SCAN;
+        same && self.version == before.version && self.shadow <= before.shadow
+    }
 }
