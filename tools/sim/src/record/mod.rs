@@ -8,7 +8,7 @@
 //! | [`LogWriter`], [`LogReader`] | the event log `phalanx.events/1`: JSON lines |
 //! | [`Summary`] | the figures of one run of the document `phalanx.result/1` |
 //! | [`ChromeTrace`] | a trace that Perfetto and `chrome://tracing` open |
-//! | [`replay`] | whether the scheduler decides again as the log says |
+//! | [`replay()`] | whether the scheduler decides again as the log says |
 //! | [`Book`] | who is queued and who runs where, after any record |
 //!
 //! # The event log
