@@ -35,7 +35,7 @@
 //!
 //! # Cost
 //! A decision looks at the heads of the queues and at counters: O(1), but for backfill, which looks at the first
-//! [`SCAN`](crate::scheduler::SCAN) small ones, and only during a drain with predictions of their own.
+//! [`SCAN`] small ones, and only during a drain with predictions of their own.
 
 use super::settings::Span;
 use super::{Action, Hold, Policy, PolicyInfo};
