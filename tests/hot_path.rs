@@ -146,7 +146,7 @@ fn nothing_is_allocated_on_the_hot_path() {
             drop(node.submit(spoils).unwrap().wait());
             COUNTING.store(false, Ordering::SeqCst);
             SPOIL.store(false, Ordering::SeqCst);
-            assert!(BY_NODE.load(Ordering::SeqCst) >= 1 + u64::from(on_dispatcher), "an allocation on the hot path went unseen");
+            assert!(BY_NODE.load(Ordering::SeqCst) > u64::from(on_dispatcher), "an allocation on the hot path went unseen");
         }
         node.shutdown(Shutdown::Finish);
         assert_eq!(node.snapshot().in_flight(Class::Small), 0);

@@ -8,7 +8,7 @@
 //!
 //! | key | record | further fields |
 //! |---|---|---|
-//! | `event` | [`Event`]: `arrive`, `cancel`, `finish`, `lane_down`, `lane_up`, `close`, `tick` | the event's own |
+//! | `event` | [`Event`]: `arrive`, `refused`, `cancel`, `finish`, `lane_down`, `lane_up`, `close`, `tick` | the event's own |
 //! | `decision` | [`Decision`]: `admit`, `refuse`, `expire`, `start_small`, `start_large`, `drain_on`, `drain_off` | the decision's own |
 //! | `span` | [`LaneSpan`]: the request that held a lane | `class`, `lane`, `reserved`, `started`, `ended` |
 //! | `outcome` | [`Outcome`]: `completed`, `failed`, `expired`, `cancelled`, `shut_down`, `rejected` | `id`, `class`, `submitted`, `started`, `ended`, `slo_met` |

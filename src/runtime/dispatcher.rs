@@ -51,6 +51,8 @@ pub(crate) struct Dispatcher<L> {
     closing: Option<Shutdown>,
     aborted: bool,
     done: bool,
+    /// Requests turned away at the door that the scheduler has been told of, by class.
+    turned_away: [u64; 2],
     log: Option<Log>,
 }
 
@@ -72,6 +74,7 @@ impl<L: 'static> Dispatcher<L> {
             closing: None,
             aborted: false,
             done: false,
+            turned_away: [0; 2],
             log: log.map(|ring| Log { ring, lost: 0 }),
         }
     }
@@ -98,6 +101,7 @@ impl<L: 'static> Dispatcher<L> {
         self.seen = Some(view);
         let mut progress = self.take_releases(now, &view);
         progress |= self.take_cancelled(now);
+        progress |= self.take_refusals(now);
         let (arrived, now) = self.take_arrivals(now);
         progress |= arrived;
         if self.scheduler.wake_at().is_some_and(|at| at <= now) {
@@ -191,6 +195,20 @@ impl<L: 'static> Dispatcher<L> {
                 self.tell(now, Event::Cancel(job));
             }
             drop_quietly(request);
+        }
+        progress
+    }
+
+    /// The door turns requests away without us, but they are load that was offered.
+    fn take_refusals(&mut self, now: Nanos) -> bool {
+        let mut progress = false;
+        for class in Class::ALL {
+            let total = self.shared.counters.turned_away(class);
+            let count = total - std::mem::replace(&mut self.turned_away[class.index()], total);
+            if count > 0 {
+                self.tell(now, Event::Refused { class, count });
+                progress = true;
+            }
         }
         progress
     }

@@ -192,6 +192,12 @@ impl Counters {
         bump(&self.over[class.index()][terminal as usize]);
     }
 
+    /// How many submitters of a class have been turned away.
+    pub(crate) fn turned_away(&self, class: Class) -> u64 {
+        // ORDERING: Relaxed: a count, which orders nothing.
+        self.over[class.index()][Terminal::Rejected as usize].load(Ordering::Relaxed)
+    }
+
     /// A submitter was turned away at the door.
     fn rejected(&self, class: Class) {
         // ORDERING: Relaxed: a count for people, which orders nothing.

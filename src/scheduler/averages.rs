@@ -29,9 +29,18 @@ impl Average {
     /// Takes a sample in.
     #[inline]
     pub fn add(&mut self, sample: f64) {
-        self.samples += 1;
+        self.samples = self.samples.saturating_add(1);
         let weight = (1.0 / self.samples as f64).max(self.weight);
         self.mean += weight * (sample - self.mean);
+    }
+
+    /// Takes the same sample in so many times, in bounded time: past the first few thousand it would not move the mean any more.
+    pub fn add_repeatedly(&mut self, sample: f64, times: u64) {
+        const BOUND: u64 = 4_096;
+        for _ in 0..times.min(BOUND) {
+            self.add(sample);
+        }
+        self.samples = self.samples.saturating_add(times.saturating_sub(BOUND));
     }
 
     /// The mean, if there was a sample.
@@ -50,8 +59,9 @@ impl Average {
 }
 
 /// The weight of one arrival or one completion. At 0.05 one long small request would drive the means, and with them every
-/// threshold, far up; at 0.002 the loss against knowing the true means is under a percent.
-const WEIGHT: f64 = 0.002;
+/// threshold, far up. At 0.002 the noise of the measured load, which thresholds divide by what it leaves free, still costs over 1 % near
+/// saturation; at 0.001 half of that, and a change of the load is followed within 1000 requests of its class.
+const WEIGHT: f64 = 0.001;
 
 /// What the node has seen of one class.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +93,16 @@ impl Averages {
             seen.gap.add((arrival - last).0 as f64);
         }
         seen.last_arrival = Some(seen.last_arrival.map_or(arrival, |last| last.max(arrival)));
+    }
+
+    /// So many requests were offered since the last one that is known, and turned away before anybody could ask when each came: as
+    /// if evenly spaced.
+    pub(super) fn offered_and_refused(&mut self, class: Class, count: u64, now: Nanos) {
+        let seen = &mut self.classes[class.index()];
+        if let Some(last) = seen.last_arrival {
+            seen.gap.add_repeatedly((now - last).0 as f64 / count as f64, count);
+        }
+        seen.last_arrival = Some(seen.last_arrival.map_or(now, |last| last.max(now)));
     }
 
     /// A request ran to its end.
@@ -137,6 +157,18 @@ mod tests {
             average.add(100.0);
         }
         assert!((average.get().unwrap() - 100.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn requests_turned_away_are_offered_load_too() {
+        let mut averages = Averages::new();
+        for i in 1..=100 {
+            averages.offered(Class::Small, Nanos(i * 40));
+            averages.offered_and_refused(Class::Small, 3, Nanos(i * 40 + 30));
+        }
+        let rate = averages.rate_per_ns(Class::Small).unwrap();
+        assert!((rate - 0.1).abs() < 1e-3, "{rate}");
+        averages.offered_and_refused(Class::Small, u64::MAX, Nanos::MAX);
     }
 
     #[test]

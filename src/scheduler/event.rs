@@ -64,6 +64,13 @@ pub enum End {
 pub enum Event {
     /// A request arrived.
     Arrive(Job),
+    /// Requests of a class were turned away at the node's door since this was last told. They are offered load, which policies weigh.
+    Refused {
+        /// Small or large.
+        class: Class,
+        /// How many.
+        count: u64,
+    },
     /// The owner of a queued job took it back. A reference to a job that is not queued any more is ignored.
     Cancel(JobRef),
     /// A started job ended; all of its lanes are free again.

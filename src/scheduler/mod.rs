@@ -48,7 +48,7 @@ pub use event::{Decision, Decisions, End, Event, Job, JobRef, Refusal};
 pub use policy::{Action, Hold, Policy, PolicyError, PolicySpec};
 pub use predict::{PredictionError, PredictionSource};
 pub use table::Part;
-pub use view::{Order, View, Waiting};
+pub use view::{LATE_AGE, LATE_SHARE, Order, View, Waiting};
 
 use crate::types::{Class, LaneId, LaneMask, MAX_SIM_LANES, Nanos};
 use lanes::{Lanes, Run};
@@ -171,6 +171,7 @@ impl Scheduler {
         self.now = self.now.max(now);
         match event {
             Event::Arrive(job) => self.arrive(&job, out),
+            Event::Refused { class, count } => self.averages.offered_and_refused(class, count.max(1), self.now),
             Event::Cancel(job) => {
                 if matches!(self.table.find(job), Some(Place::Queued(_))) {
                     self.table.remove(job.slot);
@@ -190,7 +191,9 @@ impl Scheduler {
             out.push(if draining { Decision::DrainOn { shadow: self.lanes.shadow(self.now) } } else { Decision::DrainOff });
         }
         let deadline = if more_due { Some(self.now) } else { self.table.first_deadline().map(|(_, at)| at) };
-        self.wake_at = match (deadline, hold.wake_at) {
+        // A moment that has passed is no moment to be woken at: a policy's mistake there would have its driver spin.
+        let asked = hold.wake_at.filter(|&at| at > self.now);
+        self.wake_at = match (deadline, asked) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
@@ -392,3 +395,6 @@ impl Scheduler {
         assert!(!(self.draining && self.queued(Class::Large) == 0), "a drain for nobody");
     }
 }
+
+#[cfg(test)]
+mod tests;

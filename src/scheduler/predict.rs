@@ -59,8 +59,14 @@ impl Prediction {
     /// Nothing but the class is known: its mean is looked up when it is needed, so that it is never stale.
     pub(super) const UNKNOWN: Self = Self { raw: Nanos::ZERO, source: PredictionSource::Class };
 
+    #[inline]
     pub(super) const fn source(self) -> PredictionSource {
         self.source
+    }
+
+    #[inline]
+    pub(super) const fn raw(self) -> Nanos {
+        self.raw
     }
 }
 
@@ -199,6 +205,15 @@ impl Predictor {
                 Some(Nanos((prediction.raw.0 as f64 * factor) as u64))
             }
         }
+    }
+
+    /// What a raw prediction of this source and class is multiplied by, so that it is rarely exceeded: the calibration, and so many times
+    /// the mean relative error.
+    #[inline]
+    pub(super) fn cautious_factor(&self, source: PredictionSource, class: Class, errors: f64) -> f64 {
+        let calibration = &self.calibration[source as usize][class.index()];
+        // The error is bounded, so that a hopeless source does not call everything late.
+        calibration.factor() * (1.0 + errors * calibration.error.get().unwrap_or(0.0).min(0.5))
     }
 
     /// Learns from a completed run.

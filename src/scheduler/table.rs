@@ -60,6 +60,10 @@ pub(super) struct Table {
     lists: [[List; 2]; 2],
     heap: Vec<u32>,
     next_seq: u64,
+    /// Starts of each class since one was started from its late part.
+    since_late: [u32; 2],
+    /// How often a job of each class left its place in a queue.
+    unlinked: [u64; 2],
 }
 
 impl Table {
@@ -84,6 +88,8 @@ impl Table {
             lists: [[List::EMPTY; 2]; 2],
             heap: Vec::with_capacity(slots),
             next_seq: 0,
+            since_late: [0; 2],
+            unlinked: [0; 2],
         }
     }
 
@@ -163,6 +169,9 @@ impl Table {
 
     /// Takes a queued job out of its queue, to run.
     pub(super) fn start(&mut self, slot: u32) {
+        let entry = self.entry(slot);
+        let (class, late) = (entry.job.class.index(), entry.place == Place::Queued(Part::Late));
+        self.since_late[class] = if late { 0 } else { self.since_late[class].saturating_add(1) };
         self.unlink(slot);
         self.heap_remove(slot);
         self.entries[slot as usize].place = Place::Running;
@@ -183,6 +192,18 @@ impl Table {
         entry.prev = NIL;
         entry.next = self.free_head;
         self.free_head = slot;
+    }
+
+    /// How many jobs of a class were started since one from its late part was.
+    #[inline]
+    pub(super) fn since_late(&self, class: Class) -> u32 {
+        self.since_late[class.index()]
+    }
+
+    /// Changes whenever a queued job of the class leaves its place: while it stands still, the queue has at most grown at its end.
+    #[inline]
+    pub(super) fn unlinked(&self, class: Class) -> u64 {
+        self.unlinked[class.index()]
     }
 
     /// The queued job whose deadline comes first, and that deadline.
@@ -212,6 +233,7 @@ impl Table {
         let entry = &self.entries[slot as usize];
         let Place::Queued(part) = entry.place else { unreachable!("only a queued job is in a list") };
         let (prev, next, class) = (entry.prev, entry.next, entry.job.class);
+        self.unlinked[class.index()] += 1;
         let list = &mut self.lists[class.index()][part as usize];
         list.len -= 1;
         if prev == NIL {

@@ -8,6 +8,15 @@ use super::table::{Part, Table};
 use super::{SCAN, table::Entry};
 use crate::types::{Class, LaneId, LaneMask, Nanos};
 
+/// A late job older than so many times the span it was given goes before those that can be in time,
+pub const LATE_AGE: u64 = 20;
+
+/// but at most one start in so many of its class is such a one.
+pub const LATE_SHARE: u32 = 32;
+
+/// The margin in the test for lateness, in mean relative errors of what predicts the job.
+const LATE_ERRORS: f64 = 2.0;
+
 /// A queued job, as a policy sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Waiting {
@@ -112,8 +121,13 @@ impl View<'_> {
     ///
     /// [`Order::OnTime`] asks of the first in line whether it can still end in time: now, plus its own prediction, against the
     /// earlier of target and deadline. (Its own: what it expects or what its key says. The mean of a class says nothing about one of
-    /// it, and counts as 0.) One that cannot goes to the late part, for good. A late one whose age is 20 times the span it was given is
-    /// served first, so that the late are delayed and not starved. At most [`SCAN`] jobs are found late in one call.
+    /// it, and counts as 0. What is its own is taken with a margin of twice the mean error of its source: without it, an overloaded
+    /// class would always start the one that is at the brink, and miss with every second.) One that cannot goes to the late part, for
+    /// good.
+    ///
+    /// A late one whose age is [`LATE_AGE`] times the span it was given is served first, but no more than one in [`LATE_SHARE`]
+    /// starts: so the late are delayed and not starved, and at an overload, when they fill the queue, they do not take the lanes from
+    /// those that can still be in time. At most [`SCAN`] jobs are found late in one call.
     #[must_use]
     pub fn next(&mut self, class: Class, order: Order) -> Option<Waiting> {
         if self.hidden(class) {
@@ -122,16 +136,18 @@ impl View<'_> {
         if order == Order::Arrival {
             return self.oldest(class);
         }
-        if let Some(slot) = self.table.head(class, Part::Late) {
+        if self.table.since_late(class) >= LATE_SHARE - 1
+            && let Some(slot) = self.table.head(class, Part::Late)
+        {
             let late = &self.table.entry(slot).job;
             let span = late.target.or(late.deadline).map_or(Nanos::ZERO, |due| due - late.arrival);
-            if self.now - late.arrival > Nanos(span.0.saturating_mul(20)) {
+            if self.now - late.arrival > Nanos(span.0.saturating_mul(LATE_AGE)) {
                 return Some(self.waiting(slot));
             }
         }
         for _ in 0..SCAN {
             match self.table.head(class, Part::Fresh) {
-                Some(slot) if self.is_late(self.table.entry(slot)) => self.table.mark_late(slot),
+                Some(slot) if self.entry_is_late(self.table.entry(slot)) => self.table.mark_late(slot),
                 _ => break,
             }
         }
@@ -139,32 +155,89 @@ impl View<'_> {
         Some(self.waiting(slot))
     }
 
-    fn is_late(&self, entry: &Entry) -> bool {
+    /// The first of one part of a class's queue. Without [`Order::OnTime`] all stand in the fresh one, in the order of arrival.
+    #[inline]
+    #[must_use]
+    pub fn head(&self, class: Class, part: Part) -> Option<Waiting> {
+        if self.hidden(class) {
+            return None;
+        }
+        self.table.head(class, part).map(|slot| self.waiting(slot))
+    }
+
+    /// Whether a queued job cannot end in time any more, as [`next`](Self::next) tests it.
+    #[must_use]
+    pub fn is_late(&self, waiting: &Waiting) -> bool {
+        self.entry_is_late(self.table.entry(waiting.job.slot))
+    }
+
+    fn entry_is_late(&self, entry: &Entry) -> bool {
         let due = entry.job.target.unwrap_or(Nanos::MAX).min(entry.job.deadline.unwrap_or(Nanos::MAX));
         if due == Nanos::MAX {
             return false;
         }
         let own = match entry.prediction.source() {
             PredictionSource::Class => Nanos::ZERO,
-            _ => self.predictor.run_time(entry.prediction, entry.job.class, None).unwrap_or(Nanos::ZERO),
+            source => {
+                let factor = self.predictor.cautious_factor(source, entry.job.class, LATE_ERRORS);
+                Nanos((entry.prediction.raw().0 as f64 * factor) as u64)
+            }
         };
         self.now + own > due
     }
 
     /// The first jobs of a class in the order of arrival, at most [`SCAN`] of them.
     pub fn scan(&self, class: Class) -> impl Iterator<Item = Waiting> + '_ {
+        self.scan_in(class, Order::Arrival)
+    }
+
+    /// The first jobs of a class in this order, at most [`SCAN`] of them: with [`Order::OnTime`] those not found late so far come first.
+    pub fn scan_in(&self, class: Class, order: Order) -> impl Iterator<Item = Waiting> + '_ {
+        self.slots(class, order).map(|slot| self.waiting(slot))
+    }
+
+    fn slots(&self, class: Class, order: Order) -> impl Iterator<Item = u32> + '_ {
         let visible = !self.hidden(class);
         let mut parts = [Part::Fresh, Part::Late].map(|part| self.table.head(class, part).filter(|_| visible));
         let in_order = std::iter::from_fn(move || {
             let pick = match parts {
+                [Some(_), Some(_)] if order == Order::OnTime => 0,
                 [Some(fresh), Some(late)] => usize::from(self.table.entry(late).seq < self.table.entry(fresh).seq),
                 [fresh, _] => usize::from(fresh.is_none()),
             };
             let slot = parts[pick]?;
             parts[pick] = self.table.next(slot);
-            Some(self.waiting(slot))
+            Some(slot)
         });
         in_order.take(SCAN)
+    }
+
+    /// The first of the [`SCAN`] jobs that [`scan_in`](Self::scan_in) shows that runs for no longer than `room`, by its prediction and
+    /// so many times the mean relative error of what predicts it. `own`: only by what it expects itself or its key says; else also by
+    /// the mean of its class, taken as it is.
+    #[must_use]
+    pub fn first_within(&self, class: Class, order: Order, room: Nanos, errors: f64, own: bool) -> Option<Waiting> {
+        // The longest raw prediction that fits, a source each: a scan then compares, and computes nothing.
+        let most = PredictionSource::ALL.map(|source| match source {
+            PredictionSource::Class => {
+                let fits = self.averages.mean_service_ns(class).is_some_and(|mean| mean as u64 <= room.0);
+                if fits && !own { Some(Nanos::MAX) } else { None }
+            }
+            _ => Some(Nanos((room.0 as f64 / self.predictor.cautious_factor(source, class, errors)) as u64)),
+        });
+        let fits = |slot: u32| {
+            let prediction = self.table.entry(slot).prediction;
+            most[prediction.source() as usize].is_some_and(|most| prediction.raw() <= most)
+        };
+        self.slots(class, order).find(|&slot| fits(slot)).map(|slot| self.waiting(slot))
+    }
+
+    /// A number that changes whenever a queued job of the class leaves its place: while it stands still, the queue has at most grown at
+    /// its end, and one longer than [`SCAN`] shows a scan the same jobs again.
+    #[inline]
+    #[must_use]
+    pub fn queue_version(&self, class: Class) -> u64 {
+        self.table.unlinked(class)
     }
 
     /// How long a queued job is predicted to run. `None` as long as nothing is known about it or its class.

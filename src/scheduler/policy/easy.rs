@@ -3,7 +3,7 @@
 //! longer small ones could run past the shadow time.
 
 use super::{Action, Policy, PolicyInfo};
-use crate::scheduler::view::View;
+use crate::scheduler::view::{Order, View};
 use crate::types::Class;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
@@ -40,7 +40,7 @@ impl Policy for Easy {
             _ => {}
         }
         let room = view.shadow() - view.now();
-        let passing = view.scan(Class::Small).find(|small| view.predicted(small).is_some_and(|run_time| run_time <= room));
+        let passing = view.first_within(Class::Small, Order::Arrival, room, 0.0, false);
         passing.map_or(Action::DRAIN, |small| Action::backfill(small.job))
     }
 }

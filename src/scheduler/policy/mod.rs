@@ -5,13 +5,16 @@
 //!
 //! A policy of your own implements [`Policy`] and goes into [`Scheduler::new`](super::Scheduler::new) or into the runtime's builder.
 
+mod balance;
 mod drain;
 mod easy;
 mod fcfs;
+mod msf;
+mod msfq;
 mod settings;
 mod small_first;
 
-pub use settings::{PolicyError, Settings};
+pub use settings::{PolicyError, Settings, Span};
 
 use super::event::JobRef;
 use super::view::View;
@@ -93,7 +96,8 @@ pub struct PolicyInfo {
 type Make = fn(&Settings, usize) -> Result<Box<dyn Policy>, PolicyError>;
 
 /// Every policy that can be chosen by name.
-pub static POLICIES: &[PolicyInfo] = &[drain::INFO, easy::INFO, fcfs::INFO, small_first::INFO];
+pub static POLICIES: &[PolicyInfo] =
+    &[balance::INFO, drain::INFO, easy::INFO, fcfs::INFO, msf::INFO, msfq::INFO, small_first::INFO];
 
 /// A policy and its settings, checked: what `--policy` takes, and a report names.
 ///
@@ -110,13 +114,28 @@ pub struct PolicySpec {
 }
 
 impl PolicySpec {
-    /// The policy, for a node of so many lanes.
+    /// The policy, for a node of so many lanes. A setting that is too large for them (`msfq:l=20` on 8 lanes) counts as the largest
+    /// that is not; [`check`](Self::check) says so beforehand.
     ///
     /// # Panics
-    /// Never for a spec that parsed: parsing makes the policy once, to check its settings, for the most lanes there can be.
+    /// If `lanes` is not 1 to [`MAX_SIM_LANES`](crate::types::MAX_SIM_LANES): [`Limits`](super::Limits) admits no other.
     #[must_use]
     pub fn build(&self, lanes: usize) -> Box<dyn Policy> {
-        (self.info.make)(&self.settings, lanes).expect("the settings were checked when the spec was parsed")
+        assert!((1..=crate::types::MAX_SIM_LANES).contains(&lanes), "a node has 1 to MAX_SIM_LANES lanes");
+        let mut settings = self.settings.clone();
+        settings.clamp();
+        (self.info.make)(&settings, lanes).expect("the settings were checked when the spec was parsed")
+    }
+
+    /// Whether its settings fit a node of so many lanes.
+    ///
+    /// # Errors
+    /// The setting that does not, and what it may be.
+    pub fn check(&self, lanes: usize) -> Result<(), PolicyError> {
+        if !(1..=crate::types::MAX_SIM_LANES).contains(&lanes) {
+            return Err(PolicyError::new(format!("{lanes} lanes: a node has 1 to {}", crate::types::MAX_SIM_LANES)));
+        }
+        (self.info.make)(&self.settings, lanes).map(drop)
     }
 
     /// Its name, without settings.
@@ -127,9 +146,9 @@ impl PolicySpec {
 }
 
 impl Default for PolicySpec {
-    /// `drain`.
+    /// `balance`, with its default settings.
     fn default() -> Self {
-        Self { info: &drain::INFO, settings: Settings::default() }
+        Self { info: &balance::INFO, settings: Settings::of(&balance::INFO) }
     }
 }
 

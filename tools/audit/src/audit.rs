@@ -165,7 +165,7 @@ impl Auditor {
                 let lane = line.lane(self.lanes)?;
                 self.offline[lane] = false;
             }
-            "tick" | "close" => {}
+            "tick" | "close" | "refused" => {}
             other => return Err(line.error(format!("event `{other}` is not known"))),
         }
         Ok(())

@@ -31,6 +31,8 @@
 //! ```
 
 mod adapt;
+pub mod checks;
+pub mod engine;
 mod error;
 mod random;
 pub mod record;

@@ -74,6 +74,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fail> {
         .queue(Class::Large, large)
         .events(RING)
         .build()?;
+    if !args.quiet {
+        eprintln!("threads: {}; they wait by: {}", node.placement(), node.waiting());
+    }
+    if !node.unpinned().is_empty() {
+        let lanes: Vec<_> = node.unpinned().into_iter().map(|lane| lane.to_string()).collect();
+        eprintln!("phalanx: warning: the workers of lanes {} could not be pinned and float", lanes.join(","));
+    }
     let Some(events) = node.take_events() else { return Err(Fail::new("the node keeps no event log: this is a bug")) };
     interrupt::listen();
 

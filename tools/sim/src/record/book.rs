@@ -77,7 +77,7 @@ impl Book {
             }
             Event::LaneDown { lane } => self.offline = self.offline.with(lane),
             Event::LaneUp { lane } => self.offline = self.offline.without(lane),
-            Event::Close | Event::Tick => {}
+            Event::Refused { .. } | Event::Close | Event::Tick => {}
         }
     }
 

@@ -8,6 +8,7 @@
 //! | [`LogWriter`], [`LogReader`] | the event log `phalanx.events/1`: JSON lines |
 //! | [`Summary`] | the figures of one run of the document `phalanx.result/1` |
 //! | [`ChromeTrace`] | a trace that Perfetto and `chrome://tracing` open |
+//! | [`replay()`] | whether the scheduler decides again as the log says |
 //! | [`Book`] | who is queued and who runs where, after any record |
 //!
 //! # The event log
@@ -35,10 +36,12 @@
 mod book;
 mod chrome;
 mod log;
+mod replay;
 mod summary;
 
 pub use book::Book;
 pub use chrome::ChromeTrace;
 pub use log::{Header, LogReader, LogWriter, Mode, SCHEMA};
 pub use phalanx::observe::Record;
+pub use replay::{ReplayError, Replayed, replay};
 pub use summary::{ClassResult, Classes, Figures, MsFigures, RESULT_SCHEMA, ResultDocument, RunResult, Stage, Summary};

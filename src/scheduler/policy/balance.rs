@@ -1,0 +1,290 @@
+//! `balance`, the default: the square-root switching rule.
+//!
+//! The exact solution of the Markov decision model of this node (one-lane and all-lane jobs, neither preempted; the simulator's
+//! `optimum` solves it) switches from small to large jobs along a curve that grows as the square root of the larges waiting. In
+//! closed form, with k lanes, mean service ms and ml, load rho = rho_s + rho_l, nl larges waiting, and w saying how many waiting
+//! smalls one waiting large is worth:
+//! ```text
+//! beta  = w ms / (k ml)
+//! theta = max(0, -1 + sqrt( 4 sqrt(rho_s/rho) sqrt(k ms/ml) w nl (D/ms) / ((1 - rho)(1 - beta)+) ))
+//! ```
+//! D is the time that a drain takes, rho is cut at 0.97 and (1 - beta)+ at 0.001. All of it is measured as the node runs
+//! ([`Averages`](crate::scheduler::Averages), and D here, from closing to the start of the large): nothing is configured but w. Until
+//! each class has completed a request theta is 0.
+//!
+//! # The rule
+//! With ns smalls queued and r running, H_n = 1 + 1/2 + ... + 1/n:
+//!
+//! | state | does |
+//! |---|---|
+//! | nothing runs | a large if ns = 0, or a drain has just ended (exactly one), or ns <= theta: so larges run in batches. Else small ones fill the lanes |
+//! | open: small ones run | start small ones; CLOSE when a large waits, no small is queued and r <= 5k/8 |
+//! | closed, soft | start none but backfill; reopen if ns > theta (1 - H_r/H_k): the drain is young, and what it has cost is little |
+//! | urgent | closed without reopening, then every large there is, arrivals meanwhile included; ends when no large is queued |
+//!
+//! # The bound
+//! A large is urgent at its latest start: age + H_r ms + ml >= its bound. The bound is its hard deadline where it has one that can
+//! still be met, else `max_wait`. Without a bound every rule of this kind starves the larges for ever once smalls saturate the node.
+//! By default it is 200 times the measured mean service of a large: it seldom binds below saturation (100 times does at load 0.9,
+//! where one exhaustive batch ages the larges behind it past the bound, and costs up to 27 %). A tight one is an SLO with a price:
+//! it drains early. Urgency is latched, since a test that is made afresh on every event would flap, and it serves every large, since
+//! one large an urgent drain collapses under load. It comes with time, not with an event: [`Hold::wake_at`] says when.
+//!
+//! Before any large has completed, what multiplies `max_wait` is the waiting one's own prediction, else k ms, else nothing: then the
+//! large is urgent at once, so that there is something to learn from.
+//!
+//! # Cost
+//! A decision looks at the heads of the queues and at counters: O(1), but for backfill, which looks at the first
+//! [`SCAN`] small ones, and only during a drain with predictions of their own.
+
+use super::settings::Span;
+use super::{Action, Hold, Policy, PolicyInfo};
+use crate::scheduler::SCAN;
+use crate::scheduler::predict::PredictionSource;
+use crate::scheduler::table::Part;
+use crate::scheduler::view::{Order, View, Waiting};
+use crate::types::{Class, MAX_SIM_LANES, Nanos};
+
+pub(super) const INFO: PolicyInfo = PolicyInfo {
+    name: "balance",
+    about: "the square-root switching rule, near the exact optimum: large requests in batches, small ones while they fill the lanes",
+    settings: &[
+        ("w", "8", "how many waiting small requests one waiting large one is worth, 0 to 1000000"),
+        ("max_wait", "200x", "the wait after which a large request is urgent: a duration, or a multiple of their mean service"),
+        ("order", "on-time", "of small requests: on-time: those that can still meet their target first; arrival"),
+        ("order_large", "arrival", "of large requests: arrival; on-time"),
+        ("targets", "order", "order: soft targets only order; urgent: they bound a large request's wait as hard deadlines do"),
+        ("backfill", "on", "on: during a drain start small requests whose own prediction ends by the shadow time; off"),
+    ],
+    make: |settings, lanes| {
+        let order = [("on-time", Order::OnTime), ("arrival", Order::Arrival)];
+        let order_large = [order[1], order[0]];
+        Ok(Box::new(Balance {
+            w: settings.number("w", 8.0, 0.0..=1e6)?,
+            max_wait: settings.span("max_wait", Span::Multiple(200.0))?,
+            order: [settings.choice("order", &order)?, settings.choice("order_large", &order_large)?],
+            targets_urgent: settings.choice("targets", &[("order", false), ("urgent", true)])?,
+            backfill: settings.choice("backfill", &[("on", true), ("off", false)])?,
+            close_at: lanes * 5 / 8,
+            lanes: lanes as f64,
+            harmonic: harmonic_numbers(),
+            drain_ns: None,
+            closed_at: None,
+            unfit: None,
+            urgent: false,
+        }))
+    },
+};
+
+/// The weight of one drain in the average of their lengths.
+const DRAIN_WEIGHT: f64 = 0.05;
+/// The load is cut here: the root has a pole at 1.
+const MAX_LOAD: f64 = 0.97;
+/// (1 - beta) is cut here: from beta = 1 on every w is the same policy, and this is near enough to it.
+const MIN_ONE_LESS_BETA: f64 = 0.001;
+
+/// The margin of a backfilled request, in mean relative errors of its prediction.
+const BACKFILL_ERRORS: f64 = 1.0;
+
+/// H_0 to H_64.
+const fn harmonic_numbers() -> [f64; MAX_SIM_LANES + 1] {
+    let mut h = [0.0; MAX_SIM_LANES + 1];
+    let mut n = 1;
+    while n < h.len() {
+        h[n] = h[n - 1] + 1.0 / n as f64;
+        n += 1;
+    }
+    h
+}
+
+#[derive(Debug)]
+struct Balance {
+    w: f64,
+    max_wait: Span,
+    /// By class.
+    order: [Order; 2],
+    targets_urgent: bool,
+    backfill: bool,
+    /// A small phase closes once no more than so many run.
+    close_at: usize,
+    lanes: f64,
+    harmonic: [f64; MAX_SIM_LANES + 1],
+    /// D, once a drain has ended.
+    drain_ns: Option<f64>,
+    /// Small jobs are held back since then.
+    closed_at: Option<Nanos>,
+    /// The scan for backfill that found nothing.
+    unfit: Option<Unfit>,
+    /// The latch: no reopening, and larges until none is queued.
+    urgent: bool,
+}
+
+impl Policy for Balance {
+    fn name(&self) -> &str {
+        INFO.name
+    }
+
+    fn next(&mut self, view: &mut View<'_>) -> Action {
+        if view.gang_running() {
+            return Action::IDLE;
+        }
+        let free = !view.free().is_empty();
+        if view.queued(Class::Large) == 0 {
+            self.closed_at = None;
+            self.urgent = false;
+            return self.small(view, free).unwrap_or(Action::IDLE);
+        }
+        let running = view.smalls_running();
+        let mut wake_at = None;
+        if !self.urgent {
+            let latest = self.latest_start(view, running);
+            self.urgent = view.now() >= latest;
+            wake_at = (!self.urgent && latest < Nanos::MAX).then_some(latest);
+        }
+        if running == 0 {
+            let large_first = self.urgent || self.closed_at.is_some() || self.within_theta(view);
+            return if large_first { self.large(view) } else { self.small(view, free).unwrap_or(Action::IDLE) };
+        }
+        let queued = view.queued(Class::Small);
+        if self.closed_at.is_none() {
+            if self.urgent || (queued == 0 && running <= self.close_at) {
+                self.closed_at = Some(view.now());
+            } else {
+                return self.small(view, free).unwrap_or(Action::Hold(Hold { drain: false, wake_at }));
+            }
+        }
+        if free && queued > 0 {
+            let spent = self.harmonic[running] / self.harmonic[self.lanes as usize];
+            if !self.urgent && queued as f64 > self.theta(view) * (1.0 - spent).max(0.0) {
+                self.closed_at = None;
+                return self.small(view, free).unwrap_or(Action::IDLE);
+            }
+            if self.backfill
+                && let Some(small) = self.in_time(view)
+            {
+                return Action::backfill(small.job);
+            }
+        }
+        Action::Hold(Hold { drain: true, wake_at })
+    }
+}
+
+impl Balance {
+    #[inline]
+    fn small(&self, view: &mut View<'_>, free: bool) -> Option<Action> {
+        if !free {
+            return None;
+        }
+        view.next(Class::Small, self.order[Class::Small.index()]).map(|small| Action::small(small.job))
+    }
+
+    /// Starts a large; the drain that led to it, if one did, is a sample of D.
+    fn large(&mut self, view: &mut View<'_>) -> Action {
+        if let Some(closed_at) = self.closed_at.take() {
+            let took = (view.now() - closed_at).0 as f64;
+            let drain = self.drain_ns.or_else(|| self.drain_at_first(view)).unwrap_or(took);
+            self.drain_ns = Some(drain + DRAIN_WEIGHT * (took - drain));
+        }
+        match view.next(Class::Large, self.order[Class::Large.index()]) {
+            Some(large) => Action::StartLarge(large.job),
+            None => Action::IDLE,
+        }
+    }
+
+    fn drain_at_first(&self, view: &View<'_>) -> Option<f64> {
+        Some(self.harmonic[self.lanes as usize] * view.averages().mean_service_ns(Class::Small)?)
+    }
+
+    /// (theta + 1)^2; `None` until it can be told.
+    fn theta_squared(&self, view: &View<'_>) -> Option<f64> {
+        let averages = view.averages();
+        let ms = averages.mean_service_ns(Class::Small)?;
+        let ml = averages.mean_service_ns(Class::Large)?;
+        let rho_s = averages.rate_per_ns(Class::Small)? * ms / self.lanes;
+        let rho_l = averages.rate_per_ns(Class::Large)? * ml;
+        let drain = self.drain_ns.or_else(|| self.drain_at_first(view))?;
+        let beta = self.w * ms / (self.lanes * ml);
+        let rho = rho_s + rho_l;
+        let roots = (rho_s / rho * (self.lanes * ms / ml)).sqrt();
+        let larges = view.queued(Class::Large) as f64;
+        let squared =
+            4.0 * roots * self.w * larges * (drain / ms) / ((1.0 - rho.min(MAX_LOAD)) * (1.0 - beta).max(MIN_ONE_LESS_BETA));
+        // 0 / 0 where nothing takes any time: nothing to balance either.
+        squared.is_finite().then_some(squared)
+    }
+
+    fn theta(&self, view: &View<'_>) -> f64 {
+        self.theta_squared(view).map_or(0.0, |squared| (squared.sqrt() - 1.0).max(0.0))
+    }
+
+    /// ns <= theta, without the root.
+    fn within_theta(&self, view: &View<'_>) -> bool {
+        let queued = view.queued(Class::Small) as f64;
+        queued == 0.0 || self.theta_squared(view).is_some_and(|squared| (queued + 1.0) * (queued + 1.0) <= squared)
+    }
+
+    /// When a large one becomes urgent: the first of each part of their queue is looked at, which is the oldest in arrival order.
+    fn latest_start(&self, view: &View<'_>, running: usize) -> Nanos {
+        let averages = view.averages();
+        let ms = averages.mean_service_ns(Class::Small);
+        let ml = averages.mean_service_ns(Class::Large);
+        let drain = self.harmonic[running] * ms.unwrap_or(0.0);
+        let of = |large: Waiting, late: bool| {
+            let mut service = ml.unwrap_or(0.0);
+            let soft = large.target.filter(|_| self.targets_urgent).unwrap_or(Nanos::MAX);
+            let due = large.deadline.unwrap_or(Nanos::MAX).min(soft);
+            if due < Nanos::MAX && !late && !view.is_late(&large) {
+                // It is late once its own prediction does not fit any more: it must be urgent before that.
+                if view.prediction_source(&large) != PredictionSource::Class {
+                    service = service.max(view.predicted(&large).map_or(0.0, |own| own.0 as f64));
+                }
+                return due - Nanos((drain + service) as u64);
+            }
+            let bound = match self.max_wait {
+                Span::Fixed(bound) => bound,
+                Span::Multiple(times) => {
+                    let own = || view.predicted(&large).map(|own| own.0 as f64);
+                    let unit = ml.or_else(own).or_else(|| ms.map(|ms| self.lanes * ms)).unwrap_or(0.0);
+                    Nanos((times * unit) as u64)
+                }
+            };
+            (large.arrival + bound) - Nanos((drain + service) as u64)
+        };
+        let fresh = view.head(Class::Large, Part::Fresh).map_or(Nanos::MAX, |large| of(large, false));
+        let late = view.head(Class::Large, Part::Late).map_or(Nanos::MAX, |large| of(large, true));
+        fresh.min(late)
+    }
+
+    /// The first small job in line whose own prediction ends by the shadow time, with a margin for its error: one that outlives the
+    /// drain delays the large one. The mean of its class promises nothing about one job.
+    ///
+    /// Time passes, the shadow stands still and the queue grows at its end: who did not fit does not fit later. So most events of a drain
+    /// need no second scan.
+    fn in_time(&mut self, view: &View<'_>) -> Option<Waiting> {
+        let now = Unfit { shadow: view.shadow(), version: view.queue_version(Class::Small), queued: view.queued(Class::Small) };
+        if self.unfit.is_some_and(|before| now.covered_by(&before)) {
+            return None;
+        }
+        let room = now.shadow - view.now();
+        let order = self.order[Class::Small.index()];
+        let found = view.first_within(Class::Small, order, room, BACKFILL_ERRORS, true);
+        self.unfit = if found.is_none() { Some(now) } else { None };
+        found
+    }
+}
+
+/// What a scan that found nothing has looked at.
+#[derive(Clone, Copy, Debug)]
+struct Unfit {
+    shadow: Nanos,
+    version: u64,
+    queued: usize,
+}
+
+impl Unfit {
+    /// Whether a scan now would find nothing either: the same jobs, and no more room.
+    fn covered_by(&self, before: &Self) -> bool {
+        let same = self.queued == before.queued || before.queued >= SCAN;
+        same && self.version == before.version && self.shadow <= before.shadow
+    }
+}
