@@ -3,6 +3,7 @@
 //! Machines that run this may have two cores or one: times are checked with room for a scheduler that gives a thread its turn late, and
 //! orders and counts are checked exactly.
 
+use phalanx::scheduler::policy::POLICIES;
 use phalanx::scheduler::{Action, Policy, View};
 use phalanx::{
     BuildError, Cancel, Class, Device, DeviceError, DeviceFault, Drive, Emulated, EmulatedLane, Gang, GangBroken, LaneId,
@@ -132,6 +133,60 @@ fn a_member_that_returns_early_breaks_the_barrier_and_never_hangs_it() {
         assert_eq!(node.submit(large).unwrap().wait(), Err(RequestError::GangBroken));
     }
     assert_quiet(&node);
+}
+
+/// When a lane is lost, smalls that waited behind a gang may start on the lanes left. They were once taken for ended in the same turn.
+#[test]
+fn what_starts_since_a_lane_was_lost_is_not_taken_for_ended() {
+    struct LosesLanes;
+    impl Device for LosesLanes {
+        /// Whether the lane is lost when the request ends.
+        type Lane = bool;
+        fn describe(&self) -> String {
+            "loses lanes".into()
+        }
+        fn open(&self, _: LaneId) -> Result<bool, DeviceError> {
+            Ok(false)
+        }
+        fn begin(&self, _: &mut bool, _: RequestId) -> Result<(), DeviceError> {
+            Ok(())
+        }
+        fn finish(&self, lost: &mut bool, _: RequestId) -> Result<(), DeviceError> {
+            if *lost { Err(DeviceError::new(LaneId::new(0), DeviceFault::Lane, "lost")) } else { Ok(()) }
+        }
+    }
+    for policy in POLICIES {
+        let node = Phalanx::builder().lanes(2).device(LosesLanes).policy(policy.name.parse().unwrap()).drive(Drive::Turn);
+        let node = node.build().unwrap();
+        let turn = || while node.turn() == Turn::Progress {};
+        let (open, gate) = mpsc::channel::<()>();
+        let loses = node.submit(Request::small(move |lost: &mut bool| {
+            gate.recv().unwrap();
+            *lost = true;
+        }));
+        let loses = loses.unwrap();
+        turn();
+        let gang = node.submit(Request::large(|_: &mut bool, _: &Gang<'_>| Ok(()))).unwrap();
+        turn();
+        let (finish, gate) = mpsc::channel::<()>();
+        let behind = node.submit(Request::small(move |_: &mut bool| gate.recv().unwrap())).unwrap();
+        turn();
+        open.send(()).unwrap();
+        assert!(loses.wait().is_err());
+        while node.snapshot().offline.is_empty() || node.snapshot().busy.contains(LaneId::new(0)) {
+            std::thread::yield_now();
+        }
+        turn();
+        assert_eq!(node.snapshot().in_flight(Class::Small), 1, "{}: the one behind runs or waits", policy.name);
+        finish.send(()).unwrap();
+        let waiting = std::thread::spawn(move || behind.wait());
+        while !waiting.is_finished() {
+            turn();
+        }
+        waiting.join().unwrap().unwrap();
+        assert!(node.shutdown(Shutdown::Finish).complete);
+        assert_eq!(gang.wait(), Err(RequestError::ShutDown));
+    }
 }
 
 #[test]

@@ -133,11 +133,12 @@ impl<L: 'static> Dispatcher<L> {
     fn take_releases(&mut self, now: Nanos, view: &View) -> bool {
         let down = view.offline & !self.offline;
         self.offline = view.offline;
+        // Before anything is told: what that starts was not yet held when the word was read.
+        let released = self.held & !view.busy;
+        self.held = self.held & view.busy;
         for lane in down {
             self.tell(now, Event::LaneDown { lane });
         }
-        let released = self.held & !view.busy;
-        self.held = self.held & view.busy;
         for lane in released {
             // SAFETY: the lane's release was seen with acquire, so its worker is done with the report, and it gets no new mail before
             // this turn of the one dispatcher has read it.
