@@ -18,8 +18,12 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// No slot: not in the scheduler's table.
+/// No slot: on its way to the dispatcher, not in the scheduler's table yet.
 pub(crate) const NO_SLOT: u32 = u32::MAX;
+/// Neither in the ring nor in the table any more, but its owner cancelled it, and the dispatcher has still to be told.
+pub(crate) const GONE: u32 = u32::MAX - 1;
+/// Still in the ring, but the dispatcher was told that its owner cancelled it.
+pub(crate) const WITHDRAWN: u32 = u32::MAX - 2;
 
 /// What is the same for all requests.
 #[derive(Debug)]
@@ -27,7 +31,7 @@ pub(crate) struct Header {
     pub(crate) life: Life,
     pub(crate) waker: AtomicWaker,
     pub(crate) job: Job,
-    /// Its slot in the scheduler's table while it has one. The dispatcher's alone: an atomic only because it is shared.
+    /// Its slot in the scheduler's table while it has one, or one of the values above. The dispatcher's alone: an atomic only because it is shared.
     slot: AtomicU32,
 }
 

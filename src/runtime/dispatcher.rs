@@ -4,7 +4,7 @@
 //! requests, the ring of new ones, and the clock. What it finds it tells the scheduler, one event after the other, and does what that
 //! answers. It neither allocates nor locks, and makes no system call but to wake a parked worker.
 
-use super::cell::{NO_SLOT, Runnable, drop_quietly};
+use super::cell::{GONE, Header, NO_SLOT, Runnable, WITHDRAWN, drop_quietly};
 use super::life::Phase;
 use super::node::{Shared, Shutdown};
 use super::worker::{Mail, Report};
@@ -187,17 +187,31 @@ impl<L: 'static> Dispatcher<L> {
         for _ in 0..self.shared.cancelled.len() {
             let Some(request) = self.shared.cancelled.pop() else { break };
             progress = true;
-            let slot = request.header().slot();
-            // Without a slot it is still in the ring, or the dispatcher met it on its way out: dealt with there.
-            if slot != NO_SLOT {
-                let job = JobRef { slot, id: request.header().job.id };
-                self.unqueue(job);
-                self.over(now, &*request, Terminal::Cancelled, None, now);
-                self.tell(now, Event::Cancel(job));
+            let header = request.header();
+            match header.slot() {
+                NO_SLOT => header.set_slot(WITHDRAWN),
+                GONE => self.shared.door(header.job.class).leave(),
+                slot => {
+                    let job = JobRef { slot, id: header.job.id };
+                    self.unqueue(job);
+                    self.shared.door(header.job.class).leave();
+                    self.over(now, &*request, Terminal::Cancelled, None, now);
+                    self.tell(now, Event::Cancel(job));
+                }
             }
             drop_quietly(request);
         }
         progress
+    }
+
+    /// A request is out of the ring, or of the table. Its place at the door is free, unless its owner cancelled it and that has still to be
+    /// told: the ring of the cancelled has room for as many as the doors let in, so each counts there until it is out of both.
+    fn left(&self, header: &Header, cancelled: bool) {
+        if cancelled && header.slot() != WITHDRAWN {
+            header.set_slot(GONE);
+        } else {
+            self.shared.door(header.job.class).leave();
+        }
     }
 
     /// The door turns requests away without us, but they are load that was offered.
@@ -223,7 +237,7 @@ impl<L: 'static> Dispatcher<L> {
             let refused = self.aborted && header.give_up(Phase::Queued, Phase::ShutDown);
             if refused || header.life.phase() != Phase::Queued {
                 let terminal = if refused { Terminal::ShutDown } else { Terminal::Cancelled };
-                self.shared.door(header.job.class).leave();
+                self.left(header, !refused);
                 self.over(now, &*request, terminal, None, now);
                 drop_quietly(request);
                 continue;
@@ -268,8 +282,8 @@ impl<L: 'static> Dispatcher<L> {
                 // The door counts at least what the scheduler has queued, against the same capacity.
                 debug_assert!(false, "the door admitted more than the scheduler takes");
                 if let Some(request) = self.arriving.take() {
-                    request.header().give_up(Phase::Queued, Phase::ShutDown);
-                    self.shared.door(request.header().job.class).leave();
+                    let ours = request.header().give_up(Phase::Queued, Phase::ShutDown);
+                    self.left(request.header(), !ours);
                     self.over(now, &*request, Terminal::ShutDown, None, now);
                     drop_quietly(request);
                 }
@@ -278,6 +292,7 @@ impl<L: 'static> Dispatcher<L> {
                 if let Some(request) = self.unqueue(job) {
                     let expired = request.header().give_up(Phase::Queued, Phase::Expired);
                     let terminal = if expired { Terminal::Expired } else { Terminal::Cancelled };
+                    self.left(request.header(), !expired);
                     self.over(now, &*request, terminal, None, now);
                     drop_quietly(request);
                 }
@@ -324,7 +339,9 @@ impl<L: 'static> Dispatcher<L> {
     /// Takes a request out of the queue to start it, unless its owner was faster.
     fn grant(&mut self, now: Nanos, job: JobRef) -> Option<Arc<dyn Runnable<L>>> {
         let request = self.unqueue(job)?;
-        if request.header().life.grant().is_ok() {
+        let granted = request.header().life.grant().is_ok();
+        self.left(request.header(), !granted);
+        if granted {
             return Some(request);
         }
         self.over(now, &*request, Terminal::Cancelled, None, now);
@@ -338,7 +355,6 @@ impl<L: 'static> Dispatcher<L> {
         debug_assert!(request.as_ref().is_some_and(|r| r.header().job.id == job.id), "the scheduler's queue and ours agree");
         if let Some(request) = &request {
             request.header().set_slot(NO_SLOT);
-            self.shared.door(request.header().job.class).leave();
         }
         request
     }
@@ -391,6 +407,7 @@ impl<L: 'static> Dispatcher<L> {
             let job = JobRef { slot: slot as u32, id: request.header().job.id };
             let Some(request) = self.unqueue(job) else { continue };
             let ours = request.header().give_up(Phase::Queued, Phase::ShutDown);
+            self.left(request.header(), !ours);
             self.over(now, &*request, if ours { Terminal::ShutDown } else { Terminal::Cancelled }, None, now);
             drop_quietly(request);
             self.tell(now, Event::Cancel(job));
@@ -409,8 +426,19 @@ impl<L: 'static> Dispatcher<L> {
             let queued = self.queued.iter_mut().filter_map(Option::take);
             for request in ring.chain(queued).chain(self.arriving.take()) {
                 let header = request.header();
-                header.give_up(Phase::Queued, Phase::ShutDown);
-                self.shared.door(header.job.class).leave();
+                // Not by `left`, which borrows what the iterator has taken from.
+                if !header.give_up(Phase::Queued, Phase::ShutDown) && header.slot() != WITHDRAWN {
+                    header.set_slot(GONE);
+                } else {
+                    self.shared.door(header.job.class).leave();
+                }
+                drop_quietly(request);
+            }
+            while let Some(request) = self.shared.cancelled.pop() {
+                match request.header().slot() {
+                    GONE => self.shared.door(request.header().job.class).leave(),
+                    _ => request.header().set_slot(WITHDRAWN),
+                }
                 drop_quietly(request);
             }
             let view = self.shared.word.load();
