@@ -77,14 +77,15 @@ pub mod thread {
     #[cfg(loom)]
     pub use loom::thread::{Builder, JoinHandle, Thread, ThreadId, current, park, spawn, yield_now};
     #[cfg(shuttle)]
-    pub use shuttle::thread::{Builder, JoinHandle, Thread, ThreadId, current, park, park_timeout, spawn, yield_now};
+    pub use shuttle::thread::{Builder, JoinHandle, Thread, ThreadId, current, park, spawn, yield_now};
     #[cfg(not(any(loom, shuttle)))]
     pub use std::thread::{Builder, JoinHandle, Thread, ThreadId, current, park, park_timeout, spawn, yield_now};
 
     /// Parks until a token comes or the time is over.
     ///
-    /// loom has no clock: here the time is over at once, which is the case that a model has to see besides the plain `park`.
-    #[cfg(loom)]
+    /// The model checkers have no clock: here the time is over at once, which is the case that a model has to see besides the plain
+    /// `park`. (shuttle's own never ends by itself.)
+    #[cfg(any(loom, shuttle))]
     pub fn park_timeout(_timeout: std::time::Duration) {
         yield_now();
     }
