@@ -234,6 +234,8 @@ impl<L: 'static> Dispatcher<L> {
             let Some(request) = self.shared.ingress.pop() else { return (taken > 0, now) };
             let header = request.header();
             self.shared.counters.submitted(header.job.class);
+            // It may have come after this turn began; nothing is said of it before it came.
+            now = now.max(header.job.arrival);
             let refused = self.aborted && header.give_up(Phase::Queued, Phase::ShutDown);
             if refused || header.life.phase() != Phase::Queued {
                 let terminal = if refused { Terminal::ShutDown } else { Terminal::Cancelled };
@@ -244,8 +246,6 @@ impl<L: 'static> Dispatcher<L> {
             }
             let job = header.job;
             self.arriving = Some(request);
-            // It may have come after this turn began; it is not decided before it came.
-            now = now.max(job.arrival);
             self.tell(now, Event::Arrive(job));
         }
         (true, now)
