@@ -359,6 +359,8 @@ fn one_end(report: &mut Report, id: u64, request: &Request) {
         // Found late or withdrawn by the ingress, before the scheduler had heard of it; or between decision and hand-over.
         ("expired", State::Expired | State::Withdrawn | State::Unknown) => true,
         ("cancelled" | "shut_down", State::Withdrawn | State::Unknown) => true,
+        // Its owner took it back just when the scheduler decided to expire it.
+        ("cancelled", State::Expired) => true,
         ("rejected", State::Refused | State::Unknown) => true,
         _ => false,
     };
