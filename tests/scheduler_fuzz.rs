@@ -1,0 +1,232 @@
+//! The scheduler under any sequence of events: sensible ones, stale and invented references, lanes up and down, closing, time that jumps or
+//! runs backwards. Whatever comes, it does not panic, its books hold, it starts only what is queued on lanes that are free, and every job
+//! that it admitted comes out once.
+//!
+//! A sequence that failed is kept in `tests/scheduler_fuzz.regressions` and tried first from then on. `PROPTEST_CASES` says how many are tried.
+
+use phalanx::scheduler::policy::POLICIES;
+use phalanx::scheduler::{Decision, Decisions, End, Event, Job, JobRef, Limits, Scheduler};
+use phalanx::{Class, LaneId, LaneMask, ModelKey, Nanos, RequestId};
+use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
+use std::collections::BTreeMap;
+
+/// One step: what happens, and how much later. Choices are numbers, taken modulo what there is.
+#[derive(Clone, Debug)]
+enum Step {
+    Arrive {
+        large: bool,
+        deadline: Option<u64>,
+        target: Option<u64>,
+        expected: Option<u64>,
+        model: u8,
+    },
+    Cancel(usize),
+    Finish {
+        choice: usize,
+        end: u8,
+        ran: u64,
+    },
+    Lane {
+        lane: u8,
+        up: bool,
+    },
+    /// A reference that nobody gave out.
+    Nonsense {
+        slot: u32,
+        id: u64,
+        finish: bool,
+    },
+    Tick,
+    Close,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let time = || prop_oneof![4 => 0_u64..2_000_000, 1 => Just(u64::MAX), 1 => any::<u64>()];
+    let maybe = move || proptest::option::weighted(0.3, time());
+    prop_oneof![
+        10 => (any::<bool>(), maybe(), maybe(), maybe(), 0_u8..4)
+            .prop_map(|(large, deadline, target, expected, model)| Step::Arrive { large, deadline, target, expected, model }),
+        2 => any::<usize>().prop_map(Step::Cancel),
+        10 => (any::<usize>(), 0_u8..3, time()).prop_map(|(choice, end, ran)| Step::Finish { choice, end, ran }),
+        2 => (any::<u8>(), any::<bool>()).prop_map(|(lane, up)| Step::Lane { lane, up }),
+        2 => (0_u32..64, 0_u64..64, any::<bool>()).prop_map(|(slot, id, finish)| Step::Nonsense { slot, id, finish }),
+        3 => Just(Step::Tick),
+        1 => Just(Step::Close),
+    ]
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum State {
+    Queued(Class),
+    Running(Option<LaneId>),
+}
+
+/// What an onlooker knows who believes nothing but events and decisions.
+struct Onlooker {
+    jobs: BTreeMap<u64, (JobRef, State)>,
+    busy: LaneMask,
+    down: LaneMask,
+    lanes: usize,
+    draining: bool,
+    closed: bool,
+}
+
+impl Onlooker {
+    fn on(&mut self, arrived: Option<Class>, decisions: &Decisions) {
+        let mut answered = 0;
+        for &decision in decisions.as_slice() {
+            match decision {
+                Decision::Admit(job) => {
+                    answered += 1;
+                    let taken = self.jobs.values().any(|(other, _)| other.slot == job.slot);
+                    assert!(!taken, "two jobs in one slot");
+                    self.jobs.insert(job.id.0, (job, State::Queued(arrived.expect("an arrival"))));
+                }
+                Decision::Refuse { .. } => answered += 1,
+                Decision::Expire(job) => {
+                    let was = self.jobs.remove(&job.id.0);
+                    assert!(matches!(was, Some((_, State::Queued(_)))), "expired, but was {was:?}");
+                }
+                Decision::StartSmall { job, lane, .. } => {
+                    assert!(!self.closed, "started after the close");
+                    assert!(!(self.busy | self.down).contains(lane), "started on a lane that is not free");
+                    assert_eq!(self.jobs[&job.id.0], (job, State::Queued(Class::Small)));
+                    self.busy = self.busy | lane.mask();
+                    self.jobs.insert(job.id.0, (job, State::Running(Some(lane))));
+                }
+                Decision::StartLarge(job) => {
+                    assert!(!self.closed, "started after the close");
+                    assert!((self.busy | self.down).is_empty(), "a gang without all lanes");
+                    assert_eq!(self.jobs[&job.id.0], (job, State::Queued(Class::Large)));
+                    self.busy = LaneMask::first(self.lanes);
+                    self.jobs.insert(job.id.0, (job, State::Running(None)));
+                }
+                Decision::DrainOn { .. } => {
+                    assert!(!self.draining, "a drain begins twice");
+                    self.draining = true;
+                }
+                Decision::DrainOff => {
+                    assert!(self.draining, "a drain ends that never began");
+                    self.draining = false;
+                }
+            }
+        }
+        assert_eq!(answered, usize::from(arrived.is_some()), "each arrival is answered once, and nothing else is");
+    }
+
+    fn running(&self) -> Vec<(JobRef, Option<LaneId>)> {
+        let running = self.jobs.values().filter_map(|&(job, state)| match state {
+            State::Running(lane) => Some((job, lane)),
+            State::Queued(_) => None,
+        });
+        running.collect()
+    }
+}
+
+fn run(policy: &str, lanes: usize, queue: [usize; 2], steps: &[(u64, Step)]) {
+    let mut limits = Limits::new(lanes).unwrap();
+    for class in Class::ALL {
+        limits = limits.queue(class, queue[class.index()]).unwrap();
+    }
+    let spec: phalanx::scheduler::PolicySpec = policy.parse().unwrap();
+    let mut scheduler = Scheduler::new(limits, spec.build(lanes));
+    let mut decisions = Decisions::new();
+    let mut seen =
+        Onlooker { jobs: BTreeMap::new(), busy: LaneMask::NONE, down: LaneMask::NONE, lanes, draining: false, closed: false };
+    let mut now = Nanos::ZERO;
+    let mut tell = |now: Nanos, event: Event, seen: &mut Onlooker| {
+        scheduler.on(now, event, &mut decisions);
+        let arrived = if let Event::Arrive(job) = event { Some(job.class) } else { None };
+        seen.on(arrived, &decisions);
+        scheduler.check_invariants();
+        assert_eq!(scheduler.busy(), seen.busy);
+        assert_eq!(scheduler.draining(), seen.draining);
+        assert_eq!(scheduler.policy_faults(), 0);
+    };
+    let end = |seen: &mut Onlooker, job: JobRef, lane: Option<LaneId>| {
+        seen.jobs.remove(&job.id.0);
+        seen.busy = lane.map_or(LaneMask::NONE, |lane| seen.busy.without(lane));
+    };
+    for (number, (later, step)) in steps.iter().enumerate() {
+        // A clock that steps back counts as one that stands still.
+        let at = if later % 7 == 6 { now - Nanos(*later) } else { now + Nanos(*later) };
+        now = now.max(at);
+        match *step {
+            Step::Arrive { large, deadline, target, expected, model } => {
+                let class = if large { Class::Large } else { Class::Small };
+                let mut job = Job::new(RequestId(number as u64), class, at);
+                job.deadline = deadline.map(|after| now + Nanos(after));
+                job.target = target.map(|after| now + Nanos(after));
+                job.expected = expected.map(Nanos);
+                job.model = ModelKey(u64::from(model));
+                tell(at, Event::Arrive(job), &mut seen);
+            }
+            Step::Cancel(choice) => {
+                let all: Vec<_> = seen.jobs.values().copied().collect();
+                if let Some(&(job, state)) = all.get(choice % all.len().max(1)) {
+                    if matches!(state, State::Queued(_)) {
+                        seen.jobs.remove(&job.id.0);
+                    }
+                    tell(at, Event::Cancel(job), &mut seen);
+                }
+            }
+            Step::Finish { choice, end: how, ran } => {
+                let running = seen.running();
+                if let Some(&(job, lane)) = running.get(choice % running.len().max(1)) {
+                    end(&mut seen, job, lane);
+                    let how = [End::Completed, End::Failed, End::Withdrawn][how as usize];
+                    tell(at, Event::Finish { job, end: how, ran: Nanos(ran) }, &mut seen);
+                }
+            }
+            Step::Lane { lane, up } => {
+                let lane = LaneId::new(lane as usize % lanes);
+                seen.down = if up { seen.down.without(lane) } else { seen.down.with(lane) };
+                tell(at, if up { Event::LaneUp { lane } } else { Event::LaneDown { lane } }, &mut seen);
+            }
+            Step::Nonsense { slot, id, finish } => {
+                let job = JobRef { slot, id: RequestId(id) };
+                // A job that is really there is no nonsense.
+                if seen.jobs.get(&id).is_none_or(|(there, _)| *there != job) {
+                    let event = if finish { Event::Finish { job, end: End::Completed, ran: now } } else { Event::Cancel(job) };
+                    tell(at, event, &mut seen);
+                }
+            }
+            Step::Tick => tell(at, Event::Tick, &mut seen),
+            Step::Close => {
+                seen.closed = true;
+                tell(at, Event::Close, &mut seen);
+            }
+        }
+    }
+    // Let all that runs end, and what is left be taken back: nothing stays behind.
+    seen.closed = true;
+    tell(now, Event::Close, &mut seen);
+    for (job, lane) in seen.running() {
+        end(&mut seen, job, lane);
+        tell(now, Event::Finish { job, end: End::Completed, ran: Nanos(1) }, &mut seen);
+    }
+    while let Some(&(job, _)) = seen.jobs.values().next() {
+        seen.jobs.remove(&job.id.0);
+        tell(now, Event::Cancel(job), &mut seen);
+    }
+    assert!(scheduler.busy().is_empty() && Class::ALL.iter().all(|&class| scheduler.queued(class) == 0));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct("tests/scheduler_fuzz.regressions"))),
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn any_events_under_every_policy(
+        lanes in 1_usize..=8,
+        queue in [1_usize..12, 1_usize..6],
+        steps in proptest::collection::vec((0_u64..1_000_000, step()), 0..120),
+    ) {
+        for policy in POLICIES {
+            run(policy.name, lanes, queue, &steps);
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The whole node under every policy in turn.
+
+use crate::random::Random;
+use phalanx::observe::Terminal;
+use phalanx::scheduler::policy::POLICIES;
+use phalanx::{
+    Class, Device, DeviceError, DeviceFault, Gang, LaneId, Phalanx, Request, RequestError, RequestId, Shutdown, Ticket, Wait,
+};
+use phalanx_sim::record::{Header, LogWriter, Mode};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const LANES: usize = 8;
+const USERS: u64 = 3;
+const QUEUE: [usize; 2] = [64, 16];
+/// So long under one policy at the most: the log of a round is kept in memory.
+const ROUND: Duration = Duration::from_secs(5);
+
+/// How a panic's message begins that is meant.
+const PLANNED: &str = "planned:";
+
+/// Who is on which lane, plus one; 0: nobody.
+#[derive(Default)]
+struct Board([AtomicU64; LANES]);
+
+/// A device that fails.
+struct Faulty {
+    board: Arc<Board>,
+    /// One for each lane: a device draws on its lane's thread.
+    random: [Mutex<Random>; LANES],
+    /// Whether the last lane may be lost.
+    loses: bool,
+}
+
+struct Lane {
+    id: LaneId,
+    board: Arc<Board>,
+}
+
+impl Device for Faulty {
+    type Lane = Lane;
+    fn describe(&self) -> String {
+        "a faulty device".to_owned()
+    }
+    fn open(&self, id: LaneId) -> Result<Lane, DeviceError> {
+        Ok(Lane { id, board: Arc::clone(&self.board) })
+    }
+    fn begin(&self, lane: &mut Lane, request: RequestId) -> Result<(), DeviceError> {
+        if self.random[lane.id.index()].lock().unwrap().one_in(500) {
+            return Err(DeviceError::new(lane.id, DeviceFault::Request, "planned: not begun"));
+        }
+        let before = lane.board.0[lane.id.index()].swap(request.0 + 1, Ordering::SeqCst);
+        assert_eq!(before, 0, "ISOLATION: request {request} met another on {}", lane.id);
+        Ok(())
+    }
+    fn finish(&self, lane: &mut Lane, request: RequestId) -> Result<(), DeviceError> {
+        let before = lane.board.0[lane.id.index()].swap(0, Ordering::SeqCst);
+        assert_eq!(before, request.0 + 1, "ISOLATION: another came while {request} was on {}", lane.id);
+        let mut random = self.random[lane.id.index()].lock().unwrap();
+        if self.loses && lane.id.index() == LANES - 1 && random.one_in(2_000) {
+            return Err(DeviceError::new(lane.id, DeviceFault::Lane, "planned: lost"));
+        }
+        if random.one_in(500) { Err(DeviceError::new(lane.id, DeviceFault::Request, "planned: not finished")) } else { Ok(()) }
+    }
+}
+
+fn spin(time: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+fn small(random: &mut Random) -> Request<Lane, ()> {
+    let (time, panics) = (Duration::from_nanos(random.below(20_000)), random.one_in(100));
+    Request::small(move |_: &mut Lane| {
+        spin(time);
+        assert!(!panics, "{PLANNED} a body");
+    })
+}
+
+fn large(random: &mut Random) -> Request<Lane, Vec<()>> {
+    let time = Duration::from_nanos(random.below(10_000));
+    // At least one, so that all members are there at one moment: of a body that does nothing one may end before another begins.
+    let barriers = 1 + random.below(3);
+    let trouble = random.one_in(5).then(|| (random.below(LANES as u64) as usize, random.below(3), random.one_in(2)));
+    Request::large(move |lane: &mut Lane, gang: &Gang<'_>| {
+        for round in 0..barriers {
+            match trouble {
+                Some((rank, at, true)) if (rank, at) == (gang.rank(), round) => panic!("{PLANNED} a member"),
+                Some((rank, at, false)) if (rank, at) == (gang.rank(), round) => return Ok(()),
+                _ => spin(time),
+            }
+            gang.barrier()?;
+            let alone = lane.board.0.iter().all(|on| on.load(Ordering::SeqCst) == gang.request().0 + 1);
+            assert!(alone, "ISOLATION: the gang of {} is not alone", gang.request());
+            gang.barrier()?;
+        }
+        Ok(())
+    })
+}
+
+/// What became of requests, by `Terminal`.
+type Ends = [u64; 6];
+
+fn count<T>(ends: &mut Ends, result: &Result<T, RequestError>) {
+    let end = match result {
+        Ok(_) => Terminal::Completed,
+        Err(RequestError::Expired) => Terminal::Expired,
+        Err(RequestError::Cancelled) => Terminal::Cancelled,
+        Err(RequestError::ShutDown) => Terminal::ShutDown,
+        Err(_) => Terminal::Failed,
+    };
+    ends[end as usize] += 1;
+}
+
+/// Submits, keeps some tickets for a while, cancels some.
+fn user(node: &Phalanx<Faulty>, mut random: Random, until: Instant) -> Ends {
+    let mut ends = Ends::default();
+    let mut smalls: Vec<Ticket<()>> = Vec::new();
+    let mut larges: Vec<Ticket<Vec<()>>> = Vec::new();
+    while Instant::now() < until {
+        let deadline = random.one_in(4).then(|| Duration::from_nanos(random.below(3_000_000)));
+        if random.one_in(6) {
+            let request = large(&mut random);
+            // On a node that has lost a lane a large request waits until its deadline.
+            match node.submit(request.deadline(deadline.unwrap_or(Duration::from_millis(100)))) {
+                Ok(ticket) => larges.push(ticket),
+                Err(_) => ends[Terminal::Rejected as usize] += 1,
+            }
+        } else {
+            let request = small(&mut random);
+            match node.submit(if let Some(deadline) = deadline { request.deadline(deadline) } else { request }) {
+                Ok(ticket) => smalls.push(ticket),
+                Err(_) => ends[Terminal::Rejected as usize] += 1,
+            }
+        }
+        if random.one_in(8) {
+            smalls.last().map(Ticket::cancel);
+            larges.first().map(Ticket::cancel);
+        }
+        if smalls.len() > 40 {
+            smalls.drain(..20).for_each(|ticket| count(&mut ends, &ticket.wait()));
+        }
+        if larges.len() > 4 {
+            larges.drain(..2).for_each(|ticket| count(&mut ends, &ticket.wait()));
+        }
+    }
+    smalls.into_iter().for_each(|ticket| count(&mut ends, &ticket.wait()));
+    larges.into_iter().for_each(|ticket| count(&mut ends, &ticket.wait()));
+    ends
+}
+
+/// Stresses a node for so long. Whether all was well.
+pub(crate) fn stress(time: Duration, seed: u64, events: Option<&str>) -> bool {
+    std::panic::set_hook(Box::new({
+        let print = std::panic::take_hook();
+        move |info| {
+            let planned = |text: &str| text.starts_with(PLANNED);
+            let payload = info.payload();
+            if !payload.downcast_ref::<String>().is_some_and(|text| planned(text))
+                && !payload.downcast_ref::<&str>().is_some_and(|text| planned(text))
+            {
+                print(info);
+                UNPLANNED.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }));
+    let end = Instant::now() + time;
+    let length = ROUND.min(time / POLICIES.len() as u32).max(Duration::from_millis(100));
+    let mut ok = true;
+    let mut number = 0;
+    while ok && (Instant::now() < end || number < POLICIES.len() as u64) {
+        ok = round(number, length, seed, events);
+        number += 1;
+    }
+    ok
+}
+
+/// Panics that nobody had planned.
+static UNPLANNED: AtomicU64 = AtomicU64::new(0);
+
+fn round(number: u64, length: Duration, seed: u64, events: Option<&str>) -> bool {
+    let policy = POLICIES[(number % POLICIES.len() as u64) as usize].name;
+    let seed = seed.wrapping_add(number << 32);
+    let device = Faulty {
+        board: Arc::default(),
+        random: std::array::from_fn(|lane| Mutex::new(Random::new(seed ^ (lane as u64 + 1) << 20))),
+        loses: number % 2 == 1,
+    };
+    let wait = [Wait::Park, Wait::SpinThenPark, Wait::Spin][(number % 3) as usize];
+    let node = Phalanx::builder()
+        .lanes(LANES)
+        .device(device)
+        .policy(policy.parse().expect("a policy's own name"))
+        .queue(Class::Small, QUEUE[0])
+        .queue(Class::Large, QUEUE[1])
+        .wait(wait)
+        .events(1 << 20)
+        .build()
+        .expect("a node of eight lanes");
+    let header = Header {
+        mode: Mode::Real,
+        lanes: LANES,
+        policy: node.policy().to_owned(),
+        queue: QUEUE,
+        workload: format!("stress seed {seed}"),
+        load: None,
+        speed: 1.0,
+        seed,
+        device: None,
+    };
+    let mut reader = node.take_events().expect("the node keeps a log");
+    let collector = std::thread::spawn(move || {
+        let mut log = LogWriter::new(Vec::new(), &header).expect("memory takes what is written");
+        loop {
+            let closed = reader.is_closed();
+            while let Some(record) = reader.pop() {
+                log.write(&record).expect("memory takes what is written");
+            }
+            if closed {
+                return log.finish().expect("memory takes what is written");
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let until = Instant::now() + length;
+    let ends: Vec<Ends> = std::thread::scope(|scope| {
+        let users: Vec<_> = (0..USERS)
+            .map(|i| {
+                scope.spawn({
+                    let node = &node;
+                    move || user(node, Random::new(seed ^ i << 10), until)
+                })
+            })
+            .collect();
+        users.into_iter().map(|user| user.join().expect("a user's assertion")).collect()
+    });
+    let report = node.shutdown(Shutdown::Finish);
+    let now = node.snapshot();
+    drop(node);
+    let log = collector.join().expect("the collector only writes to memory");
+    if let Some(path) = events
+        && let Err(error) = std::fs::write(path, &log)
+    {
+        eprintln!("phalanx-stress: {path}: {error}");
+    }
+    let mut ok = report.complete && report.busy.is_empty() && UNPLANNED.load(Ordering::Relaxed) == 0;
+    for end in Terminal::ALL {
+        let theirs: u64 = ends.iter().map(|ends| ends[end as usize]).sum();
+        let ours: u64 = Class::ALL.iter().map(|&class| now.count(class, end)).sum();
+        if theirs != ours {
+            eprintln!("round {number}: users count {theirs} {end:?}, the node {ours}: {now:?}");
+            ok = false;
+        }
+    }
+    let total: u64 = ends.iter().flatten().sum();
+    match phalanx_audit::audit(log.as_slice()) {
+        Ok(audit) if audit.passed() => {}
+        Ok(audit) => {
+            eprintln!("round {number}: the audit found\n{audit}");
+            ok = false;
+        }
+        Err(error) => {
+            eprintln!("round {number}: the log is unreadable: {error}");
+            ok = false;
+        }
+    }
+    println!(
+        "ROUND {number} policy {policy} wait {wait:?} requests {total} completed {} lost {} seed {seed} {}",
+        ends.iter().map(|ends| ends[0]).sum::<u64>(),
+        now.offline.count(),
+        if ok { "ok" } else { "FAILED" },
+    );
+    ok
+}
