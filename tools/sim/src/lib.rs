@@ -1,1 +1,3 @@
 //! Traces, workloads, the discrete-event simulator and the exact optimum.
+
+pub mod optimum;
