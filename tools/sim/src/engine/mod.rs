@@ -1,7 +1,7 @@
 //! The discrete-event simulator: the library's own scheduler under a virtual clock.
 //!
 //! # What is simulated
-//! Requests of a [`Source`] arrive at a [`Scheduler`](phalanx::scheduler::Scheduler), the very code that a node runs; what it starts
+//! Requests of a [`Source`](crate::Source) arrive at a [`Scheduler`](phalanx::scheduler::Scheduler), the very code that a node runs; what it starts
 //! ends after its service time. Starting and ending cost nothing. Time is whole nanoseconds. Events are taken in the order of
 //! `(time, kind, sequence)`: at one instant first what ends, in the order in which it was started, then what arrives, in the order of
 //! the source, then the scheduler's timer. There is nothing else that could differ between two runs: the same source and options
@@ -24,11 +24,13 @@
 //! Heavy tails and bursts can make a short stable run look unstable, and a run that is barely unstable looks stable for long; both
 //! are a matter of its length.
 
+mod optimum;
 mod preemptive;
 mod run;
 mod seeds;
 mod stats;
 
+pub use optimum::OptimumPolicy;
 pub use preemptive::server_filling;
 pub use run::{Observer, SimError, SimOptions, simulate, simulate_with};
 pub use seeds::{Estimate, across_seeds, student_t};

@@ -17,7 +17,7 @@ pub struct Truncation {
 impl Truncation {
     /// A first choice for `model`; the solver makes it longer until the cost stands still.
     ///
-    /// Work in the system has a tail with the decay rate of [heavy traffic](Model::work_decay), here cut at e^-12. Under an optimal
+    /// Work in the system has a tail with the decay rate of heavy traffic, here cut at e^-12. Under an optimal
     /// policy nearly all of it is work of the class that the c-mu rule serves last; the other class queues for as long as a batch of
     /// the former lasts.
     #[must_use]
