@@ -217,7 +217,7 @@ impl Scheduler {
             return;
         }
         let entry = self.table.entry(job.slot);
-        let (request, prediction) = (entry.job, entry.prediction);
+        let (request, prediction) = (entry.job, self.table.prediction(job.slot));
         let run = self.lanes.finish(job.slot, request.class);
         debug_assert!(run.is_some(), "a running job is in the lane book");
         if end == End::Completed {
@@ -283,7 +283,7 @@ impl Scheduler {
     fn run(&mut self, job: JobRef) -> Run {
         let entry = self.table.entry(job.slot);
         let mean = self.averages.mean_service_ns(entry.job.class);
-        let run_time = self.predictor.run_time(entry.prediction, entry.job.class, mean).unwrap_or(Nanos::ZERO);
+        let run_time = self.predictor.run_time(self.table.prediction(job.slot), entry.job.class, mean).unwrap_or(Nanos::ZERO);
         self.table.start(job.slot);
         Run { slot: job.slot, started: self.now, predicted_end: self.now + run_time }
     }

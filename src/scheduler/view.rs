@@ -1,11 +1,11 @@
 //! What a policy may see.
 
+use super::SCAN;
 use super::averages::Averages;
 use super::event::JobRef;
 use super::lanes::Lanes;
 use super::predict::{PredictionSource, Predictor};
 use super::table::{Part, Table};
-use super::{SCAN, table::Entry};
 use crate::types::{Class, LaneId, LaneMask, Nanos};
 
 /// A late job older than so many times the span it was given goes before those that can be in time,
@@ -147,7 +147,7 @@ impl View<'_> {
         }
         for _ in 0..SCAN {
             match self.table.head(class, Part::Fresh) {
-                Some(slot) if self.entry_is_late(self.table.entry(slot)) => self.table.mark_late(slot),
+                Some(slot) if self.slot_is_late(slot) => self.table.mark_late(slot),
                 _ => break,
             }
         }
@@ -168,19 +168,20 @@ impl View<'_> {
     /// Whether a queued job cannot end in time any more, as [`next`](Self::next) tests it.
     #[must_use]
     pub fn is_late(&self, waiting: &Waiting) -> bool {
-        self.entry_is_late(self.table.entry(waiting.job.slot))
+        self.slot_is_late(waiting.job.slot)
     }
 
-    fn entry_is_late(&self, entry: &Entry) -> bool {
+    fn slot_is_late(&self, slot: u32) -> bool {
+        let (entry, prediction) = (self.table.entry(slot), self.table.prediction(slot));
         let due = entry.job.target.unwrap_or(Nanos::MAX).min(entry.job.deadline.unwrap_or(Nanos::MAX));
         if due == Nanos::MAX {
             return false;
         }
-        let own = match entry.prediction.source() {
+        let own = match prediction.source() {
             PredictionSource::Class => Nanos::ZERO,
             source => {
                 let factor = self.predictor.cautious_factor(source, entry.job.class, LATE_ERRORS);
-                Nanos((entry.prediction.raw().0 as f64 * factor) as u64)
+                Nanos((prediction.raw().0 as f64 * factor) as u64)
             }
         };
         self.now + own > due
@@ -226,7 +227,7 @@ impl View<'_> {
             _ => Some(Nanos((room.0 as f64 / self.predictor.cautious_factor(source, class, errors)) as u64)),
         });
         let fits = |slot: u32| {
-            let prediction = self.table.entry(slot).prediction;
+            let prediction = self.table.prediction(slot);
             most[prediction.source() as usize].is_some_and(|most| prediction.raw() <= most)
         };
         self.slots(class, order).find(|&slot| fits(slot)).map(|slot| self.waiting(slot))
@@ -245,14 +246,14 @@ impl View<'_> {
     #[must_use]
     pub fn predicted(&self, waiting: &Waiting) -> Option<Nanos> {
         let mean = self.averages.mean_service_ns(waiting.class);
-        self.predictor.run_time(self.table.entry(waiting.job.slot).prediction, waiting.class, mean)
+        self.predictor.run_time(self.table.prediction(waiting.job.slot), waiting.class, mean)
     }
 
     /// Whether a job's prediction is its own, not the mean of its class.
     #[inline]
     #[must_use]
     pub fn prediction_source(&self, waiting: &Waiting) -> PredictionSource {
-        self.table.entry(waiting.job.slot).prediction.source()
+        self.table.prediction(waiting.job.slot).source()
     }
 
     /// The shadow time: when the last lane that is busy now is predicted to be free.

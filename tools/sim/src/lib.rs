@@ -48,3 +48,5 @@ pub use request::{Iter, Names, Source, TraceRequest};
 pub use summary::{ClassSummary, Summary, Warning};
 pub use trace::{Format, LargeIf, ServiceModel, ServiceModels, TraceFile, TraceOptions};
 pub use workload::{MixSource, WorkloadSpec};
+
+pub mod optimum;

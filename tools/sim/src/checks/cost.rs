@@ -11,7 +11,7 @@ use std::time::Instant;
 const BATCH: usize = 8;
 
 /// Nanoseconds an event at p50 and p99 with about so many smalls queued, beside one waiting large for each hundred of them.
-fn cost_ns(policy: &PolicySpec, queued: usize, batches: usize) -> Result<(f64, f64), CheckError> {
+fn cost_ns(policy: &PolicySpec, told: bool, queued: usize, batches: usize) -> Result<(f64, f64), CheckError> {
     let sized = Limits::new(8).and_then(|l| l.queue(Class::Small, 1 << 18)).and_then(|l| l.queue(Class::Large, 1 << 14));
     let mut scheduler = Scheduler::new(sized.map_err(SimError::from)?, policy.build(8));
     let mut decisions = Decisions::new();
@@ -24,7 +24,7 @@ fn cost_ns(policy: &PolicySpec, queued: usize, batches: usize) -> Result<(f64, f
         let event = match event {
             Some(class) => Event::Arrive(Job {
                 target: Some(now + Nanos::from_secs(3_600)),
-                expected: Some(Nanos::from_millis(1 + id % 7)),
+                expected: told.then(|| Nanos::from_millis(1 + id % 7)),
                 ..Job::new(RequestId(id), class, now)
             }),
             None if running.is_empty() => Event::Tick,
@@ -65,22 +65,22 @@ pub(super) fn check(quick: bool) -> Result<Report, CheckError> {
     let mut report = Report::new(quick);
     let batches = if quick { 20_000 } else { 200_000 };
     let runs = if quick { 5 } else { 15 };
-    for policy in ["balance", "drain:backfill=on", "easy", "fcfs"] {
+    // With predictions a drain scans up to 64 requests for backfill, which ten queued ones cannot show.
+    for (policy, told) in [("balance", false), ("fcfs", false), ("balance", true), ("drain:backfill=on", true), ("easy", true)] {
         let spec: PolicySpec = policy.parse().map_err(SimError::from)?;
-        let mut ratios = Vec::new();
-        let (mut few, mut many) = (f64::MAX, f64::MAX);
+        let (mut few, mut many) = ((f64::MAX, f64::MAX), (f64::MAX, f64::MAX));
         for _ in 0..runs {
-            let (ten, thousands) = (cost_ns(&spec, 10, batches)?, cost_ns(&spec, 100_000, batches)?);
-            ratios.push(thousands.1 / ten.1);
-            few = few.min(ten.0);
-            many = many.min(thousands.0);
+            // The least of the runs: a neighbour on the machine only adds.
+            let least = |best: (f64, f64), new: (f64, f64)| (best.0.min(new.0), best.1.min(new.1));
+            few = least(few, cost_ns(&spec, told, 10, batches)?);
+            many = least(many, cost_ns(&spec, told, 100_000, batches)?);
         }
-        // The median: a neighbour on the machine hits one run and not the rule.
-        ratios.sort_by(f64::total_cmp);
+        let policy = format!("{policy}, {} predictions", if told { "with" } else { "without" });
         let what = format!("{policy}: p99 of an event with 100000 queued over that with 10");
-        report.hold(what, Estimate::of(&[ratios[ratios.len() / 2]]), Want::AtMost(1.5));
+        report.hold(what, Estimate::of(&[many.1 / few.1]), Want::AtMost(1.5));
         report.note(format!(
-            "{policy}: an event takes {few:.0} ns with 10 queued, {many:.0} ns with 100000 (p50 of {BATCH} at a time)"
+            "{policy}: p50 and p99 of an event, {BATCH} at a time: {:.0} and {:.0} ns with 10 queued, {:.0} and {:.0} ns with 100000",
+            few.0, few.1, many.0, many.1
         ));
     }
     Ok(report)

@@ -17,6 +17,7 @@ mod traces;
 pub use report::{Report, Row, Want};
 
 use crate::engine::{RunResult, SimError, SimOptions, across_seeds, simulate};
+use crate::optimum::SolveError;
 use crate::{InputError, Source, TraceRequest, WorkloadSpec};
 use phalanx::Nanos;
 
@@ -35,7 +36,11 @@ pub struct Check {
 pub static CHECKS: &[Check] = &[
     Check { name: "closed-forms", about: "M/M/8 and M/G/1 mean waits within 1 %", run: closed_forms::check },
     Check { name: "msfq-paper", about: "the published k = 32 setting within 3 joint standard errors", run: published::check },
-    Check { name: "optimum", about: "balance within 3 % of the exact optimum, W_1 and W_8", run: near_optimum::check },
+    Check {
+        name: "optimum",
+        about: "balance within 3 % of the exact optimum in 16 cells, W_1 and W_8",
+        run: near_optimum::check,
+    },
     Check {
         name: "predictions",
         about: "balance with perfect predictions: W_8 at most 0.97 of the optimum",
@@ -70,6 +75,21 @@ pub enum CheckError {
     /// A simulation was not run to its end.
     #[error(transparent)]
     Sim(#[from] SimError),
+    /// The optimum could not be solved.
+    #[error(transparent)]
+    Solve(#[from] SolveError),
+    /// The solution is no optimum yet.
+    #[error("the optimum at load {load}, share {share}, w {weight} did not converge: its span bound is {span_bound:.2e}")]
+    NotConverged {
+        /// Load of the cell.
+        load: f64,
+        /// Share of large work.
+        share: f64,
+        /// W's weight.
+        weight: f64,
+        /// How sure the solution is.
+        span_bound: f64,
+    },
 }
 
 impl From<InputError> for CheckError {

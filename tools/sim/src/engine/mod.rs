@@ -24,11 +24,13 @@
 //! Heavy tails and bursts can make a short stable run look unstable, and a run that is barely unstable looks stable for long; both
 //! are a matter of its length.
 
+mod optimum;
 mod preemptive;
 mod run;
 mod seeds;
 mod stats;
 
+pub use optimum::OptimumPolicy;
 pub use preemptive::server_filling;
 pub use run::{Observer, SimError, SimOptions, simulate, simulate_with};
 pub use seeds::{Estimate, across_seeds, student_t};
