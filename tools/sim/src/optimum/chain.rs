@@ -67,6 +67,9 @@ pub(crate) struct Values {
     pub(crate) steps: usize,
 }
 
+/// Coarse chains that leave more than this of the residual after a whole restart are no help.
+const COARSE_HELPS: f64 = 0.7;
+
 /// GMRES vectors before a restart.
 const RESTART: usize = 40;
 
@@ -124,14 +127,6 @@ impl Chain {
                     break;
                 }
             }
-            if std::env::var("DBG").is_ok() {
-                println!(
-                    "     steps {steps} gain {gain} [{low} {high}] norm {} rhs {:?} {}",
-                    projected.norm,
-                    projected.rhs.last(),
-                    hierarchy.coarse
-                );
-            }
             let y = projected.solve();
             r.fill(0.0);
             for (v, &a) in basis.iter().zip(&y) {
@@ -141,6 +136,9 @@ impl Chain {
             axpy(&mut h, &z, 1.0);
             let offset = h[0];
             h.iter_mut().for_each(|v| *v -= offset);
+            if m == RESTART && projected.left() > COARSE_HELPS * projected.norm {
+                hierarchy.coarse = false;
+            }
         }
     }
 
@@ -237,6 +235,11 @@ impl Projected {
         self.rhs[m] = c * top;
         self.rhs.push(-s * top);
         (s * top).abs()
+    }
+
+    /// The norm of what remains.
+    fn left(&self) -> f64 {
+        self.rhs.last().map_or(0.0, |r| r.abs())
     }
 
     fn solve(&self) -> Vec<f64> {

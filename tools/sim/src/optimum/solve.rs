@@ -59,11 +59,12 @@ impl Truncation {
     /// The next box. The class that the c-mu rule serves last has the long queue, which is doubled; the other one waits for batches of
     /// the first, whose length grows as a root of it.
     fn grown(self, model: &Model) -> Self {
-        let part = |n: usize| (n as f64 * 1.5).ceil() as usize;
+        let part = |n: usize| (n as f64 * 1.3).ceil() as usize;
+        let whole = |n: usize| (n as f64 * 1.7).ceil() as usize;
         if model.beta() < 1.0 {
-            Self { smalls: part(self.smalls), larges: 2 * self.larges }.of(model)
+            Self { smalls: part(self.smalls), larges: whole(self.larges) }.of(model)
         } else {
-            Self { smalls: 2 * self.smalls, larges: part(self.larges) }.of(model)
+            Self { smalls: whole(self.smalls), larges: part(self.larges) }.of(model)
         }
     }
 
@@ -110,15 +111,31 @@ impl<'a> Growth<'a> {
     /// Relative values to start from: those of the box before, and beyond it the fluid's growth.
     pub(crate) fn guess(&self, new: Shape) -> Vec<f64> {
         let Some((_, old, h)) = &self.before else { return vec![0.0; new.len()] };
-        let mut out = Vec::with_capacity(new.len());
+        let fluid = |i: usize, j: usize| self.model.fluid_cost(i as f64, j as f64);
         // Next to its edge the old box felt a price that was not quite right.
         let (last_i, last_j) = (old.smalls - 1 - old.smalls / 8, old.larges - 1 - old.larges / 8);
+        let mut out = vec![0.0; new.len()];
+        // The slope is the old values' own, so that there is no kink, and the curvature the fluid's.
         for i in 0..new.smalls {
-            for j in 0..new.larges {
-                let (oi, oj) = (i.min(last_i), j.min(last_j));
-                let fluid = |i: usize, j: usize| self.model.fluid_cost(i as f64, j as f64);
-                let more = self.price.small * (fluid(i, oj) - fluid(oi, oj)) + self.price.large * (fluid(i, j) - fluid(i, oj));
-                out.extend((0..new.phases).map(|p| h[old.index(oi, oj, p)] + more));
+            for j in 0..new.larges.min(last_j + 1) {
+                let oi = i.min(last_i);
+                let back = oi.saturating_sub(1);
+                let run = (i - oi) as f64;
+                let bend = fluid(i, j) - fluid(oi, j) - run * (fluid(oi, j) - fluid(back, j));
+                for p in 0..new.phases {
+                    let own = h[old.index(oi, j, p)];
+                    let more = if run > 0.0 { bend + run * (own - h[old.index(back, j, p)]) } else { 0.0 };
+                    out[new.index(i, j, p)] = own + more;
+                }
+            }
+            for j in last_j + 1..new.larges {
+                let back = last_j.saturating_sub(1);
+                let run = (j - last_j) as f64;
+                let bend = fluid(i, j) - fluid(i, last_j) - run * (fluid(i, last_j) - fluid(i, back));
+                for p in 0..new.phases {
+                    let own = out[new.index(i, last_j, p)];
+                    out[new.index(i, j, p)] = own + bend + run * (own - out[new.index(i, back, p)]);
+                }
             }
         }
         out
@@ -265,7 +282,7 @@ fn iterate(problem: &mut impl Problem, mut h: Vec<f64>, settings: &Settings) -> 
     // Early policies are not worth an exact evaluation: a tenth of the last gap found is.
     let mut gap = 0.1f64;
     loop {
-        let wanted = (0.1 * gap).clamp(0.3 * settings.tolerance, 1e-3);
+        let wanted = (0.1 * gap).clamp(0.3 * settings.tolerance, 1e-2);
         let values = problem.chain().evaluate(h, wanted, settings.max_steps);
         h = values.h;
         steps += values.steps;
