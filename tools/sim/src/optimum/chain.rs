@@ -127,6 +127,7 @@ impl Chain {
                     break;
                 }
             }
+            let kept = h.clone();
             let y = projected.solve();
             r.fill(0.0);
             for (v, &a) in basis.iter().zip(&y) {
@@ -136,8 +137,16 @@ impl Chain {
             axpy(&mut h, &z, 1.0);
             let offset = h[0];
             h.iter_mut().for_each(|v| *v -= offset);
-            if m == RESTART && projected.left() > COARSE_HELPS * projected.norm {
-                hierarchy.coarse = false;
+            if hierarchy.coarse && m == RESTART {
+                // What the arithmetic promised against what came out: a bad coarse chain blows up, and rounding then eats the gain.
+                self.residual(&h, &mut r);
+                let came_out = norm(&r);
+                if came_out.is_nan() || came_out > COARSE_HELPS * projected.norm {
+                    hierarchy.coarse = false;
+                    if came_out.is_nan() || came_out > projected.norm {
+                        h.copy_from_slice(&kept);
+                    }
+                }
             }
         }
     }
@@ -235,11 +244,6 @@ impl Projected {
         self.rhs[m] = c * top;
         self.rhs.push(-s * top);
         (s * top).abs()
-    }
-
-    /// The norm of what remains.
-    fn left(&self) -> f64 {
-        self.rhs.last().map_or(0.0, |r| r.abs())
     }
 
     fn solve(&self) -> Vec<f64> {
