@@ -182,25 +182,53 @@ fn nonpreemptive_values() {
 }
 
 #[test]
-#[ignore = "half a minute in release"]
+#[ignore = "a minute in release"]
 fn preemptive_values() {
     let exact = [
-        (0.5, [[3.97, 4.76, 10.12], [3.78, 6.12, 22.19], [3.50, 7.42, 34.14], [2.02, 9.14, 58.15]]),
-        (0.8, [[7.65, 10.62, 32.65], [7.59, 16.13, 73.59], [7.89, 21.94, 113.2], [7.63, 33.47, 221.2]]),
-        (0.9, [[10.63, 17.34, 62.76], [10.46, 29.65, 130.9], [11.49, 43.06, 199.8], [13.84, 70.39, 443.5]]),
+        (0.5, [[3.97, 4.76], [3.78, 6.12], [3.50, 7.42], [2.02, 9.14]]),
+        (0.8, [[7.65, 10.62], [7.59, 16.13], [7.89, 21.94], [7.63, 33.47]]),
+        (0.9, [[10.63, 17.34], [10.46, 29.65], [11.49, 43.06], [13.84, 70.39]]),
     ];
     let mut pass = true;
     for (load, rows) in exact {
         for (share, row) in [0.1, 0.3, 0.5, 0.9].into_iter().zip(rows) {
-            for (weight, wanted) in [1.0, 8.0, 64.0].into_iter().zip(row) {
+            for (weight, wanted) in [1.0, 8.0].into_iter().zip(row) {
                 let start = std::time::Instant::now();
                 let s = solve_preemptive(&model(load, share, weight), &Settings::default()).unwrap();
                 let name = format!("preemptive, load {load} share {share} w {weight}");
-                if !check(&name, s.cost, s.converged, wanted, start.elapsed().as_secs_f64()) {
-                    println!("    {s:?}");
-                    pass = false;
-                }
+                pass &= check(&name, s.cost, s.converged, wanted, start.elapsed().as_secs_f64());
             }
+        }
+    }
+    assert!(pass);
+}
+
+/// At w = k ml / ms (64 here) a small and a large count as their mean work does, so that W_w is the mean work in the system in units of
+/// ms / k. No policy has less work in the system than one that never wastes a lane, whose mean is Pollaczek and Khinchine's:
+/// lambda E[S^2] / (2 (1 - rho)). And W_w is concave in w, being a least value of linear functions.
+#[test]
+#[ignore = "minutes in release"]
+fn preemptive_values_at_the_weight_of_the_work() {
+    let mut pass = true;
+    for load in [0.5, 0.8, 0.9] {
+        for share in [0.1, 0.3, 0.5, 0.9] {
+            let cost = |weight: f64| {
+                let s = solve_preemptive(&model(load, share, weight), &Settings::default()).unwrap();
+                assert!(s.converged, "{s:?}");
+                s.cost
+            };
+            let (w1, w8, w64) = (cost(1.0), cost(8.0), cost(64.0));
+            let m = model(load, share, 64.0);
+            let small = 1.0 / (8.0 * m.mu_small);
+            let variance = 2.0 * (m.lambda_small * small * small + m.lambda_large / (m.mu_large * m.mu_large));
+            let least = variance / (2.0 * (1.0 - m.load())) / small;
+            let most = w8 + 56.0 * (w8 - w1) / 7.0;
+            let ok = least <= w64 * 1.001 && w64 <= most * 1.001;
+            println!(
+                "preemptive, load {load} share {share} w 64: {w64:.3}, between {least:.3} (work) and {most:.3} (concave): {}",
+                if ok { "PASS" } else { "FAIL" }
+            );
+            pass &= ok;
         }
     }
     assert!(pass);
@@ -230,12 +258,15 @@ fn the_square_root_rule_is_near_the_optimum() {
             for share in [0.1, 0.3, 0.5, 0.9] {
                 let model = model(load, share, weight);
                 let (best, _) = solve(&model, &Settings::default()).unwrap();
-                let rule = SquareRoot::new(&model, &SquareRootShape::default());
+                let rule = SquareRoot::settled(&model, &SquareRootShape::default());
                 let cost = evaluate(&model, &rule, &Settings::default()).unwrap();
+                assert!(best.converged && cost.converged, "{best:?} {cost:?}");
                 let ratio = cost.cost / best.cost;
                 println!(
-                    "w {weight} load {load} share {share}: optimum {:.4} rule {:.4} ratio {ratio:.4} converged {} {}",
-                    best.cost, cost.cost, best.converged, cost.converged
+                    "w {weight} load {load} share {share}: optimum {:.4}, rule {:.4} with D = {:.1} ms, ratio {ratio:.4}",
+                    best.cost,
+                    cost.cost,
+                    1000.0 * rule.drain_s()
                 );
                 worst = worst.max(ratio);
                 log += ratio.ln() / 16.0;
