@@ -67,6 +67,9 @@ pub(crate) struct Values {
     pub(crate) steps: usize,
 }
 
+/// Coarse chains that leave more than this of the residual after a whole restart are no help.
+const COARSE_HELPS: f64 = 0.7;
+
 /// GMRES vectors before a restart.
 const RESTART: usize = 40;
 
@@ -124,14 +127,7 @@ impl Chain {
                     break;
                 }
             }
-            if std::env::var("DBG").is_ok() {
-                println!(
-                    "     steps {steps} gain {gain} [{low} {high}] norm {} rhs {:?} {}",
-                    projected.norm,
-                    projected.rhs.last(),
-                    hierarchy.coarse
-                );
-            }
+            let kept = h.clone();
             let y = projected.solve();
             r.fill(0.0);
             for (v, &a) in basis.iter().zip(&y) {
@@ -141,6 +137,17 @@ impl Chain {
             axpy(&mut h, &z, 1.0);
             let offset = h[0];
             h.iter_mut().for_each(|v| *v -= offset);
+            if hierarchy.coarse && m == RESTART {
+                // What the arithmetic promised against what came out: a bad coarse chain blows up, and rounding then eats the gain.
+                self.residual(&h, &mut r);
+                let came_out = norm(&r);
+                if came_out.is_nan() || came_out > COARSE_HELPS * projected.norm {
+                    hierarchy.coarse = false;
+                    if came_out.is_nan() || came_out > projected.norm {
+                        h.copy_from_slice(&kept);
+                    }
+                }
+            }
         }
     }
 

@@ -22,20 +22,35 @@ impl Truncation {
     /// the former lasts.
     #[must_use]
     pub fn for_model(model: &Model) -> Self {
+        let (first, last) = Self::estimates(model);
+        if model.beta() < 1.0 {
+            let theta = SquareRoot::new(model, &SquareRootShape::default()).theta(last.larges);
+            let smalls = first.smalls + (theta.ceil() as usize).min(last.smalls);
+            Self { smalls, larges: 16 + last.larges }.of(model)
+        } else {
+            Self { smalls: first.smalls + last.smalls, larges: first.larges }.of(model)
+        }
+    }
+
+    /// The same with free preemption: smalls go first when they fill the node, larges when they do not, so that larges wait, and near
+    /// beta = 1 and beyond smalls too.
+    fn preemptive(model: &Model) -> Self {
+        let (first, last) = Self::estimates(model);
+        let smalls = first.smalls + (model.beta().min(1.0) * last.smalls as f64).ceil() as usize;
+        Self { smalls, larges: 16 + last.larges }.of(model)
+    }
+
+    /// What each class needs if it is served first, and if it is served last.
+    fn estimates(model: &Model) -> (Self, Self) {
         let k = model.lanes as f64;
         let work_s = 12.0 / model.work_decay();
         let tail = |load: f64| if load > 0.0 { 6.0 / -load.ln() } else { 0.0 };
-        let (last_smalls, last_larges) = (work_s * k * model.mu_small, work_s * model.mu_large);
         let per_large = model.lambda_small / model.mu_large;
-        let first_smalls = 4.0 * k + 4.0 * per_large + tail(model.load_small());
-        let first_larges = 16.0 + tail(model.load_large());
-        let (smalls, larges) = if model.beta() < 1.0 {
-            let theta = SquareRoot::new(model, &SquareRootShape::default()).theta(last_larges.ceil() as usize);
-            (first_smalls + theta.min(last_smalls), 16.0 + last_larges)
-        } else {
-            (first_smalls + last_smalls, first_larges)
-        };
-        Self { smalls: smalls.ceil() as usize, larges: larges.ceil() as usize }.of(model)
+        let whole = |smalls: f64, larges: f64| Self { smalls: smalls.ceil() as usize, larges: larges.ceil() as usize };
+        (
+            whole(4.0 * k + 4.0 * per_large + tail(model.load_small()), 16.0 + tail(model.load_large())),
+            whole(work_s * k * model.mu_small, work_s * model.mu_large),
+        )
     }
 
     /// A class that never arrives has no queue.
@@ -46,25 +61,15 @@ impl Truncation {
         }
     }
 
-    /// The first box: half as long as [`for_model`](Self::for_model) in the class that waits longer, and less than that in the other.
-    fn start(self, model: &Model) -> Self {
-        let (whole, part) = (|n: usize| n.div_ceil(2), |n: usize| (n as f64 / 1.5).ceil() as usize);
-        if model.beta() < 1.0 {
-            Self { smalls: part(self.smalls), larges: whole(self.larges) }.of(model)
-        } else {
-            Self { smalls: whole(self.smalls), larges: part(self.larges) }.of(model)
-        }
-    }
-
-    /// The next box. The class that the c-mu rule serves last has the long queue, which is doubled; the other one waits for batches of
-    /// the first, whose length grows as a root of it.
-    fn grown(self, model: &Model) -> Self {
-        let part = |n: usize| (n as f64 * 1.5).ceil() as usize;
-        if model.beta() < 1.0 {
-            Self { smalls: part(self.smalls), larges: 2 * self.larges }.of(model)
-        } else {
-            Self { smalls: 2 * self.smalls, larges: part(self.larges) }.of(model)
-        }
+    /// The box with its queues `long` and `short` times as long; which class is the long one, `last` says.
+    fn scaled(self, last: Last, long: f64, short: f64) -> Self {
+        let times = |n: usize, by: f64| (n as f64 * by).ceil() as usize;
+        let (by_smalls, by_larges) = match last {
+            Last::Smalls => (long, short),
+            Last::Larges => (short, long),
+            Last::Both => (long, long),
+        };
+        Self { smalls: times(self.smalls, by_smalls), larges: times(self.larges, by_larges) }
     }
 
     pub(crate) fn shape(self, phases: usize) -> Shape {
@@ -76,12 +81,21 @@ impl Truncation {
     }
 }
 
+/// Which class waits longest. The other one waits for batches of it, whose length grows as a root of its queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Last {
+    Smalls,
+    Larges,
+    Both,
+}
+
 /// The boxes that one problem is solved in, each longer than the last, until the cost stands still.
 #[derive(Debug)]
 pub(crate) struct Growth<'a> {
     model: &'a Model,
     settings: &'a Settings,
     phases: usize,
+    last: Last,
     pub(crate) truncation: Truncation,
     pub(crate) price: Price,
     /// Relative change of the cost from the box before.
@@ -91,8 +105,13 @@ pub(crate) struct Growth<'a> {
 
 impl<'a> Growth<'a> {
     pub(crate) fn new(model: &'a Model, settings: &'a Settings, phases: usize) -> Result<Self, SolveError> {
-        let last = settings.truncation.unwrap_or_else(|| Truncation::for_model(model)).of(model);
-        let states = last.states(phases);
+        let last = if model.beta() < 1.0 { Last::Larges } else { Last::Smalls };
+        Self::from(model, settings, phases, Truncation::for_model(model), last)
+    }
+
+    fn from(model: &'a Model, settings: &'a Settings, phases: usize, first: Truncation, last: Last) -> Result<Self, SolveError> {
+        let truncation = settings.truncation.unwrap_or(first).of(model);
+        let states = truncation.states(phases);
         if states > settings.max_states.min(u32::MAX as usize / 4) {
             return Err(SolveError::TooManyStates { states, limit: settings.max_states });
         }
@@ -100,7 +119,8 @@ impl<'a> Growth<'a> {
             model,
             settings,
             phases,
-            truncation: last.start(model),
+            last,
+            truncation: truncation.scaled(last, 0.5, 0.67).of(model),
             price: Price::FIRST,
             change: f64::INFINITY,
             before: None,
@@ -110,15 +130,31 @@ impl<'a> Growth<'a> {
     /// Relative values to start from: those of the box before, and beyond it the fluid's growth.
     pub(crate) fn guess(&self, new: Shape) -> Vec<f64> {
         let Some((_, old, h)) = &self.before else { return vec![0.0; new.len()] };
-        let mut out = Vec::with_capacity(new.len());
+        let fluid = |i: usize, j: usize| self.model.fluid_cost(i as f64, j as f64);
         // Next to its edge the old box felt a price that was not quite right.
         let (last_i, last_j) = (old.smalls - 1 - old.smalls / 8, old.larges - 1 - old.larges / 8);
+        let mut out = vec![0.0; new.len()];
+        // The slope is the old values' own, so that there is no kink, and the curvature the fluid's.
         for i in 0..new.smalls {
-            for j in 0..new.larges {
-                let (oi, oj) = (i.min(last_i), j.min(last_j));
-                let fluid = |i: usize, j: usize| self.model.fluid_cost(i as f64, j as f64);
-                let more = self.price.small * (fluid(i, oj) - fluid(oi, oj)) + self.price.large * (fluid(i, j) - fluid(i, oj));
-                out.extend((0..new.phases).map(|p| h[old.index(oi, oj, p)] + more));
+            for j in 0..new.larges.min(last_j + 1) {
+                let oi = i.min(last_i);
+                let back = oi.saturating_sub(1);
+                let run = (i - oi) as f64;
+                let bend = fluid(i, j) - fluid(oi, j) - run * (fluid(oi, j) - fluid(back, j));
+                for p in 0..new.phases {
+                    let own = h[old.index(oi, j, p)];
+                    let more = if run > 0.0 { bend + run * (own - h[old.index(back, j, p)]) } else { 0.0 };
+                    out[new.index(i, j, p)] = own + more;
+                }
+            }
+            for j in last_j + 1..new.larges {
+                let back = last_j.saturating_sub(1);
+                let run = (j - last_j) as f64;
+                let bend = fluid(i, j) - fluid(i, last_j) - run * (fluid(i, last_j) - fluid(i, back));
+                for p in 0..new.phases {
+                    let own = out[new.index(i, last_j, p)];
+                    out[new.index(i, j, p)] = own + bend + run * (own - out[new.index(i, back, p)]);
+                }
             }
         }
         out
@@ -135,7 +171,7 @@ impl<'a> Growth<'a> {
         }
         let next = match self.settings.truncation {
             Some(wanted) => wanted.of(self.model),
-            None => self.truncation.grown(self.model),
+            None => self.truncation.scaled(self.last, 1.7, 1.3).of(self.model),
         };
         if !solved || self.settled() || next == self.truncation || next.states(self.phases) > self.settings.max_states {
             return true;
@@ -192,7 +228,7 @@ impl Default for Settings {
             truncation: None,
             max_states: 4_000_000,
             max_improvements: 60,
-            max_steps: 600,
+            max_steps: 3000,
         }
     }
 }
@@ -265,7 +301,7 @@ fn iterate(problem: &mut impl Problem, mut h: Vec<f64>, settings: &Settings) -> 
     // Early policies are not worth an exact evaluation: a tenth of the last gap found is.
     let mut gap = 0.1f64;
     loop {
-        let wanted = (0.1 * gap).clamp(0.3 * settings.tolerance, 1e-3);
+        let wanted = (0.1 * gap).clamp(0.3 * settings.tolerance, 1e-2);
         let values = problem.chain().evaluate(h, wanted, settings.max_steps);
         h = values.h;
         steps += values.steps;
@@ -284,13 +320,8 @@ fn iterate(problem: &mut impl Problem, mut h: Vec<f64>, settings: &Settings) -> 
 }
 
 /// Solves boxes of growing size until the cost stands still. `make` gets the box and the problem solved before.
-fn grow<P: Problem>(
-    model: &Model,
-    settings: &Settings,
-    phases: usize,
-    mut make: impl FnMut(&Growth<'_>, Option<&P>) -> P,
-) -> Result<(Solution, P), SolveError> {
-    let mut growth = Growth::new(model, settings, phases)?;
+fn grow<P: Problem>(mut growth: Growth<'_>, mut make: impl FnMut(&Growth<'_>, Option<&P>) -> P) -> (Solution, P) {
+    let settings = growth.settings;
     let mut previous: Option<P> = None;
     let (mut improvements, mut steps) = (0, 0);
     loop {
@@ -316,7 +347,7 @@ fn grow<P: Problem>(
                 improvements,
                 steps,
             };
-            return Ok((solution, problem));
+            return (solution, problem);
         }
         previous = Some(problem);
     }
@@ -329,7 +360,8 @@ fn grow<P: Problem>(
 /// `converged` false.
 pub fn solve(model: &Model, settings: &Settings) -> Result<(Solution, Table), SolveError> {
     model.check()?;
-    let (solution, problem) = grow(model, settings, model.lanes + 2, |growth, before| Nonpreemptive::new(model, growth, before))?;
+    let growth = Growth::new(model, settings, model.lanes + 2)?;
+    let (solution, problem) = grow(growth, |growth, before| Nonpreemptive::new(model, growth, before));
     Ok((solution, problem.table()))
 }
 
@@ -462,7 +494,8 @@ fn bounds(chain: &Chain, h: &[f64]) -> (f64, f64) {
 /// As for [`solve`].
 pub fn solve_preemptive(model: &Model, settings: &Settings) -> Result<Solution, SolveError> {
     model.check()?;
-    let (solution, _) = grow(model, settings, 1, |growth, _: Option<&Preemptive>| Preemptive::new(model, growth))?;
+    let growth = Growth::from(model, settings, 1, Truncation::preemptive(model), Last::Both)?;
+    let (solution, _) = grow(growth, |growth, _: Option<&Preemptive>| Preemptive::new(model, growth));
     Ok(solution)
 }
 
