@@ -91,6 +91,23 @@ pub mod thread {
     }
 }
 
+/// A number that no other living thread has.
+pub fn thread_token() -> usize {
+    #[cfg(not(any(loom, shuttle)))]
+    {
+        std::thread_local! {
+            static TOKEN: u8 = const { 0 };
+        }
+        TOKEN.with(|token| std::ptr::from_ref(token) as usize)
+    }
+    // The model checkers' threads may share one thread of the system, with its thread-locals.
+    #[cfg(any(loom, shuttle))]
+    {
+        use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+        BuildHasherDefault::<DefaultHasher>::default().hash_one(thread::current().id()) as usize | 1
+    }
+}
+
 /// What a spinning thread tells its processor, or its model.
 pub mod hint {
     #[cfg(loom)]

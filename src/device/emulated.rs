@@ -3,6 +3,7 @@
 use super::{Device, DeviceError, DeviceFault};
 use crate::types::{LaneId, MAX_LANES, RequestId};
 use atomic::{Atomic, Ordering};
+use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
@@ -43,7 +44,7 @@ pub struct Emulated {
 
 #[derive(Debug, Default)]
 struct Node {
-    gpus: [Gpu; MAX_LANES],
+    gpus: [CachePadded<Gpu>; MAX_LANES],
     violations: AtomicU64,
 }
 
@@ -82,7 +83,8 @@ impl EmulatedLane {
         }
         // A duration that the clock cannot hold is as good as for ever: a year.
         let begins = self.stream_end.max(Instant::now());
-        self.stream_end = begins.checked_add(work).unwrap_or(begins + Duration::from_secs(365 * 86_400));
+        let year = Duration::from_secs(365 * 86_400);
+        self.stream_end = begins.checked_add(work).or_else(|| begins.checked_add(year)).unwrap_or(begins);
         Ok(())
     }
 

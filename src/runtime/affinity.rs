@@ -44,9 +44,10 @@ impl Placement {
         Self { allowed, workers, dispatcher }
     }
 
-    /// How many CPUs there are to use: 1 if that cannot be found out.
+    /// How many CPUs there are to use: those allowed, cut to the quota of the process's group; 1 if that cannot be found out.
     pub(crate) fn cpus(&self) -> usize {
-        self.allowed.len().max(1)
+        let quota = crate::os::cpu_quota();
+        if self.allowed.is_empty() { quota } else { self.allowed.len().min(quota) }
     }
 }
 
@@ -54,7 +55,7 @@ impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |cpu: &Option<usize>| cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string());
         let workers: Vec<_> = self.workers.iter().map(name).collect();
-        write!(f, "{} CPUs allowed; workers on {}; dispatcher on {}", self.cpus(), workers.join(","), name(&self.dispatcher))
+        write!(f, "CPUs to use: {}; workers on {}; dispatcher on {}", self.cpus(), workers.join(","), name(&self.dispatcher))
     }
 }
 

@@ -196,10 +196,11 @@ impl<L: 'static, T: Send + 'static, F: FnOnce(&mut L) -> T + Send + 'static> Run
 
     unsafe fn fail(&self, _: LaneId, error: RequestError) {
         // SAFETY: as in `run`. The body's own panic is the better explanation and stays.
-        self.output.with_mut(|output| match unsafe { &mut *output } {
-            Some(Err(_)) => {}
-            output => *output = Some(Err(error)),
+        let unwanted = self.output.with_mut(|output| match unsafe { &mut *output } {
+            Some(Err(_)) => None,
+            output => output.replace(Err(error)),
         });
+        drop_quietly(unwanted);
     }
 
     unsafe fn settle(&self) -> Settled {
@@ -320,7 +321,9 @@ where
             if cause.is_none() && values.len() == self.members.len() {
                 return true;
             }
-            drop_quietly(output.replace(Err(cause.unwrap_or(RequestError::GangBroken))));
+            // One by one: two panics at once, of two drops in one vector, would end the process.
+            values.drain(..).for_each(drop_quietly);
+            *output = Some(Err(cause.unwrap_or(RequestError::GangBroken)));
             false
         });
         self.header.life.end(Phase::Running, if completed { Phase::Completed } else { Phase::Failed }).into()
@@ -359,7 +362,7 @@ fn message_of(payload: Box<dyn Any + Send>) -> String {
 }
 
 /// Drops a panic's payload. Its own drop may panic again; that one is leaked.
-fn forget_payload(payload: Box<dyn Any + Send>) {
+pub(crate) fn forget_payload(payload: Box<dyn Any + Send>) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(again);
     }

@@ -2,21 +2,26 @@
 //!
 //! Each [`turn`](Dispatcher::turn) looks at four places, each in bounded time: the word (which lanes were released), the cancelled
 //! requests, the ring of new ones, and the clock. What it finds it tells the scheduler, one event after the other, and does what that
-//! answers. It neither allocates nor locks, and makes no system call but to wake a parked worker.
+//! answers. It neither allocates nor locks, and makes no system call but to wake a parked worker, or whoever waits for a request that
+//! ends here without having run. What such a request captured is dropped here, too.
+//!
+//! One bound is not ours: crossbeam's ring makes the taker of a slot wait for a submitter that has claimed it and not yet filled it. If the
+//! operating system takes that thread's turn away at that instant, the dispatcher yields until it is back.
 
-use super::cell::{GONE, Header, NO_SLOT, Runnable, WITHDRAWN, drop_quietly};
+use super::cell::{GONE, Header, NO_SLOT, Runnable, WITHDRAWN, drop_quietly, forget_payload};
 use super::life::Phase;
 use super::node::{Shared, Shutdown};
 use super::worker::{Mail, Report};
 use crate::observe::{LaneSpan, Outcome, Record, Terminal, What};
 use crate::scheduler::{Decision, Decisions, End, Event, JobRef, Scheduler};
-use crate::sync::mutant;
+use crate::sync::{mutant, thread};
 use crate::types::{Class, LaneId, LaneMask, MAX_LANES, Nanos};
 use crate::word::View;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many new requests one turn takes from the ring before it looks at the lanes again.
+/// How many new requests, and how many cancelled ones, one turn takes before it looks at the lanes again.
 const ARRIVALS: usize = 64;
 
 /// A request on its lane or lanes.
@@ -50,6 +55,8 @@ pub(crate) struct Dispatcher<L> {
     /// What the latest turn knew of a shutdown.
     closing: Option<Shutdown>,
     aborted: bool,
+    /// A panic has come through this thread; see `bury`.
+    buried: bool,
     done: bool,
     /// Requests turned away at the door that the scheduler has been told of, by class.
     turned_away: [u64; 2],
@@ -73,6 +80,7 @@ impl<L: 'static> Dispatcher<L> {
             seen: None,
             closing: None,
             aborted: false,
+            buried: false,
             done: false,
             turned_away: [0; 2],
             log: log.map(|ring| Log { ring, lost: 0 }),
@@ -86,20 +94,37 @@ impl<L: 'static> Dispatcher<L> {
 
     /// When the next turn is due, if nothing happens before.
     pub(crate) fn wake_at(&self) -> Option<Nanos> {
-        self.scheduler.wake_at()
+        if self.buried { None } else { self.scheduler.wake_at() }
     }
 
-    /// Takes in what has happened and acts on it. Whether there was anything.
+    /// Takes in what has happened and acts on it. Whether there was anything. A panic that comes through here, of a policy of the user's,
+    /// buries the dispatcher.
     pub(crate) fn turn(&mut self) -> bool {
+        match catch_unwind(AssertUnwindSafe(|| self.turn_once())) {
+            Ok(progress) => progress,
+            Err(payload) => {
+                forget_payload(payload);
+                self.bury();
+                true
+            }
+        }
+    }
+
+    fn turn_once(&mut self) -> bool {
         if self.done {
             return false;
+        }
+        if self.buried {
+            return self.sweep();
         }
         // The word before the clock: a lane that is seen released was released before `now`, so that what is recorded of its next
         // request cannot begin before its last one ended.
         let view = self.shared.word.load();
         let now = self.shared.clock.now();
         self.seen = Some(view);
-        let mut progress = self.take_releases(now, &view);
+        // An abort first: it must not start what it is about to give up.
+        let mut progress = self.abort_if_told(now);
+        progress |= self.take_releases(now, &view);
         progress |= self.take_cancelled(now);
         progress |= self.take_refusals(now);
         let (arrived, now) = self.take_arrivals(now);
@@ -110,7 +135,8 @@ impl<L: 'static> Dispatcher<L> {
         }
         progress |= self.shut_down(now);
         if progress {
-            self.shared.counters.publish(&self.scheduler);
+            let queued = Class::ALL.map(|class| self.scheduler.queued(class));
+            self.shared.counters.publish(queued, self.scheduler.draining());
         }
         progress
     }
@@ -143,12 +169,15 @@ impl<L: 'static> Dispatcher<L> {
             // SAFETY: the lane's release was seen with acquire, so its worker is done with the report, and it gets no new mail before
             // this turn of the one dispatcher has read it.
             let report = unsafe { self.shared.lane(lane).report() };
-            self.release(now, lane, report);
+            if let Some(finished) = self.close_out(now, lane, report) {
+                self.tell(now, finished);
+            }
         }
         !(down.is_empty() && released.is_empty())
     }
 
-    fn release(&mut self, now: Nanos, lane: LaneId, report: Report) {
+    /// Takes down that a lane was released. If it was its request's last one, what the scheduler is to be told.
+    fn close_out(&mut self, now: Nanos, lane: LaneId, report: Report) -> Option<Event> {
         let place = if self.gang.is_some() { &mut self.gang } else { &mut self.smalls[lane.index()] };
         let Some(held) = place else { unreachable!("a held lane has a request") };
         held.left = held.left.without(lane);
@@ -160,7 +189,7 @@ impl<L: 'static> Dispatcher<L> {
             self.log.note(now, What::Span(span));
         }
         if !held.left.is_empty() {
-            return;
+            return None;
         }
         let Some(held) = place.take() else { unreachable!("it was there above") };
         let header = held.request.header();
@@ -178,13 +207,12 @@ impl<L: 'static> Dispatcher<L> {
         self.over(now, &*held.request, terminal, held.started, ended);
         let ran = held.started.map_or(Nanos::ZERO, |started| held.ended - started);
         drop_quietly(held.request);
-        self.tell(now, Event::Finish { job: held.job, end, ran });
+        Some(Event::Finish { job: held.job, end, ran })
     }
 
     fn take_cancelled(&mut self, now: Nanos) -> bool {
         let mut progress = false;
-        // One for each that is there now: what comes meanwhile is for the next turn.
-        for _ in 0..self.shared.cancelled.len() {
+        for _ in 0..ARRIVALS {
             let Some(request) = self.shared.cancelled.pop() else { break };
             progress = true;
             let header = request.header();
@@ -368,20 +396,31 @@ impl<L: 'static> Dispatcher<L> {
         self.log.note(now, What::Outcome(outcome));
     }
 
-    fn shut_down(&mut self, now: Nanos) -> bool {
+    fn abort_if_told(&mut self, now: Nanos) -> bool {
         self.closing = self.shared.closing();
-        let Some(how) = self.closing else { return false };
+        if self.closing != Some(Shutdown::Abort) || self.aborted {
+            return false;
+        }
+        self.aborted = true;
+        self.shared.word.close();
+        self.tell(now, Event::Close);
+        self.give_up_queued(now, &Class::ALL);
+        true
+    }
+
+    fn shut_down(&mut self, now: Nanos) -> bool {
+        if self.closing.is_none() {
+            return false;
+        }
         let mut progress = false;
-        if how == Shutdown::Abort && !self.aborted {
-            self.aborted = true;
-            progress = true;
-            self.shared.word.close();
-            self.tell(now, Event::Close);
-            self.give_up_queued(now, &Class::ALL);
-        } else if !self.offline.is_empty() && self.scheduler.queued(Class::Large) > 0 {
-            // No gang will ever be complete again, and a shutdown is bounded.
-            progress = true;
-            self.give_up_queued(now, &[Class::Large]);
+        if !self.offline.is_empty() {
+            // No gang will ever be complete again, without any lane no small one will run, and a shutdown is bounded.
+            let none_left = self.offline == LaneMask::first(self.shared.lanes);
+            let hopeless = if none_left { &Class::ALL[..] } else { &[Class::Large] };
+            if hopeless.iter().any(|&class| self.scheduler.queued(class) > 0) {
+                progress = true;
+                self.give_up_queued(now, hopeless);
+            }
         }
         if self.nothing_left() {
             self.shared.word.close();
@@ -414,49 +453,100 @@ impl<L: 'static> Dispatcher<L> {
         }
     }
 
-    /// The last resort after a panic in this thread, which a policy of the user's can cause: nothing is started any more, every ticket
-    /// resolves, and the lanes are waited for.
-    pub(crate) fn bury(&mut self) {
-        self.shared.close(Shutdown::Abort);
-        self.closing = Some(Shutdown::Abort);
+    /// The last resort after a panic in this thread, which a policy of the user's can cause: from now on nothing is started, and turns only
+    /// resolve what is there and wait for the lanes. The scheduler, whose state is not to be trusted any more, is not asked again.
+    fn bury(&mut self) {
+        self.buried = true;
         self.aborted = true;
+        self.shared.close(Shutdown::Abort);
         self.shared.word.close();
-        loop {
-            let ring = std::iter::from_fn(|| self.shared.ingress.pop());
-            let queued = self.queued.iter_mut().filter_map(Option::take);
-            for request in ring.chain(queued).chain(self.arriving.take()) {
-                let header = request.header();
-                // Not by `left`, which borrows what the iterator has taken from.
-                if !header.give_up(Phase::Queued, Phase::ShutDown) && header.slot() != WITHDRAWN {
-                    header.set_slot(GONE);
-                } else {
-                    self.shared.door(header.job.class).leave();
-                }
-                drop_quietly(request);
-            }
-            while let Some(request) = self.shared.cancelled.pop() {
-                match request.header().slot() {
-                    GONE => self.shared.door(request.header().job.class).leave(),
-                    _ => request.header().set_slot(WITHDRAWN),
-                }
-                drop_quietly(request);
-            }
-            let view = self.shared.word.load();
-            self.held = self.held & view.busy;
-            self.seen = Some(view);
-            if self.nothing_left() {
-                break;
-            }
-            self.wait();
+        self.withdrawn.clear();
+    }
+
+    /// A turn of a buried dispatcher.
+    fn sweep(&mut self) -> bool {
+        let view = self.shared.word.load();
+        let now = self.shared.clock.now();
+        self.seen = Some(view);
+        self.closing = self.shared.closing();
+        let released = self.held & !view.busy;
+        self.held = self.held & view.busy;
+        let mut progress = !released.is_empty();
+        for lane in released {
+            // SAFETY: as in `take_releases`.
+            let report = unsafe { self.shared.lane(lane).report() };
+            let _ = self.close_out(now, lane, report);
         }
-        self.done = true;
+        for slot in 0..self.queued.len() {
+            if let Some(request) = self.queued[slot].take() {
+                self.resolve_unstarted(now, request);
+            }
+        }
+        if let Some(request) = self.arriving.take() {
+            self.resolve_unstarted(now, request);
+        }
+        for _ in 0..ARRIVALS {
+            let Some(request) = self.shared.ingress.pop() else { break };
+            progress = true;
+            self.shared.counters.submitted(request.header().job.class);
+            self.resolve_unstarted(now, request);
+        }
+        for _ in 0..ARRIVALS {
+            let Some(request) = self.shared.cancelled.pop() else { break };
+            progress = true;
+            match request.header().slot() {
+                GONE => self.shared.door(request.header().job.class).leave(),
+                _ => request.header().set_slot(WITHDRAWN),
+            }
+            drop_quietly(request);
+        }
+        self.shared.counters.publish([0; 2], false);
+        if self.nothing_left() {
+            self.done = true;
+            progress = true;
+        }
+        progress
+    }
+
+    fn resolve_unstarted(&mut self, now: Nanos, request: Arc<dyn Runnable<L>>) {
+        let ours = request.header().give_up(Phase::Queued, Phase::ShutDown);
+        self.left(request.header(), !ours);
+        let now = now.max(request.header().job.arrival);
+        self.over(now, &*request, if ours { Terminal::ShutDown } else { Terminal::Cancelled }, None, now);
+        drop_quietly(request);
+    }
+
+    /// Tells the log's reader of records that did not fit, once nothing else will be logged. Waits for the reader, but not for ever.
+    pub(crate) fn finish_log(&mut self) {
+        let Some(log) = &mut self.log else { return };
+        let now = self.shared.clock.now();
+        for _ in 0..LAST_RECORD_TRIES {
+            if log.flush(now) || log.ring.is_abandoned() {
+                return;
+            }
+            thread::park_timeout(Duration::from_millis(1));
+        }
     }
 }
+
+/// How many milliseconds a node that has shut down waits for room in its log to say what was lost.
+const LAST_RECORD_TRIES: u32 = 1_000;
 
 /// The writing end of the event log. It never waits: what does not fit is counted, and the count is logged when there is room.
 struct Log {
     ring: rtrb::Producer<Record>,
     lost: u64,
+}
+
+impl Log {
+    /// Says what was lost, if anything was and there is room. Whether the log is complete by that.
+    #[inline]
+    fn flush(&mut self, now: Nanos) -> bool {
+        if self.lost > 0 && self.ring.push(Record { now, what: What::Lost { lost: self.lost } }).is_ok() {
+            self.lost = 0;
+        }
+        self.lost == 0
+    }
 }
 
 /// Notes something, if there is a log.
@@ -468,14 +558,7 @@ impl Note for Option<Log> {
     #[inline]
     fn note(&mut self, now: Nanos, what: What) {
         let Some(log) = self else { return };
-        if log.lost > 0 {
-            if log.ring.push(Record { now, what: What::Lost { lost: log.lost } }).is_err() {
-                log.lost += 1;
-                return;
-            }
-            log.lost = 0;
-        }
-        if log.ring.push(Record { now, what }).is_err() {
+        if !log.flush(now) || log.ring.push(Record { now, what }).is_err() {
             log.lost += 1;
         }
     }

@@ -13,14 +13,15 @@ use super::worker::{Mail, Report, Worker};
 use crate::device::{Device, DeviceError, DeviceFault, Emulated};
 use crate::observe::{Record, Terminal};
 use crate::scheduler::{Limits, LimitsError, Policy, PolicySpec, Scheduler};
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use crate::sync::{ArrayQueue, Condvar, Mutex, MutexGuard, UnsafeCell, mutant, order, thread};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{ArrayQueue, Condvar, Mutex, MutexGuard, UnsafeCell, mutant, order, thread, thread_token};
 use crate::types::{Class, LaneId, LaneMask, MAX_LANES, Nanos, RequestId};
 use crate::word::{View, Word, new_word};
 use crossbeam_utils::CachePadded;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How a node is shut down.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -73,7 +74,7 @@ pub(crate) struct Shared<L> {
     pub(crate) bell: CachePadded<Bell>,
     pub(crate) ingress: ArrayQueue<Arc<dyn Runnable<L>>>,
     pub(crate) cancelled: ArrayQueue<Arc<dyn Runnable<L>>>,
-    pub(crate) counters: Counters,
+    pub(crate) counters: CachePadded<Counters>,
     boxes: Box<[CachePadded<LaneBox<L>>]>,
     doors: [CachePadded<Door>; 2],
     next_id: CachePadded<AtomicU64>,
@@ -99,7 +100,7 @@ impl<L> Shared<L> {
             ingress: ArrayQueue::new(queue[0] + queue[1]),
             // A request is cancelled while it is queued at most once, and counts at the door until that is dealt with.
             cancelled: ArrayQueue::new(queue[0] + queue[1]),
-            counters: Counters::default(),
+            counters: CachePadded::default(),
             boxes: (0..limits.lanes()).map(|_| CachePadded::new(LaneBox::new())).collect(),
             doors: queue.map(|capacity| CachePadded::new(Door::new(capacity))),
             next_id: CachePadded::new(AtomicU64::new(0)),
@@ -178,6 +179,8 @@ pub(crate) struct Counters {
     over: [[AtomicU64; 6]; 2],
     queued: [AtomicU64; 2],
     draining: AtomicBool,
+    /// By submitters, and therefore on a line of its own.
+    rejected: CachePadded<[AtomicU64; 2]>,
 }
 
 impl Counters {
@@ -195,21 +198,21 @@ impl Counters {
     /// How many submitters of a class have been turned away.
     pub(crate) fn turned_away(&self, class: Class) -> u64 {
         // ORDERING: Relaxed: a count, which orders nothing.
-        self.over[class.index()][Terminal::Rejected as usize].load(Ordering::Relaxed)
+        self.rejected[class.index()].load(Ordering::Relaxed)
     }
 
     /// A submitter was turned away at the door.
     fn rejected(&self, class: Class) {
         // ORDERING: Relaxed: a count for people, which orders nothing.
-        self.over[class.index()][Terminal::Rejected as usize].fetch_add(1, Ordering::Relaxed);
+        self.rejected[class.index()].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn publish(&self, scheduler: &Scheduler) {
+    pub(crate) fn publish(&self, queued: [usize; 2], draining: bool) {
         // ORDERING: Relaxed: numbers for people, which order nothing.
         for class in Class::ALL {
-            self.queued[class.index()].store(scheduler.queued(class) as u64, Ordering::Relaxed);
+            self.queued[class.index()].store(queued[class.index()] as u64, Ordering::Relaxed);
         }
-        self.draining.store(scheduler.draining(), Ordering::Relaxed);
+        self.draining.store(draining, Ordering::Relaxed);
     }
 }
 
@@ -221,6 +224,7 @@ fn bump(counter: &AtomicU64) {
 
 /// The node at one moment, for people and monitors. The parts are read one after the other: only at a quiet moment do they agree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct NodeSnapshot {
     /// How many lanes there are.
     pub lanes: usize,
@@ -257,6 +261,7 @@ impl NodeSnapshot {
 
 /// What a shutdown left.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ShutdownReport {
     /// Whether every request is over and every lane free. It is not if the shutdown was called from within a request: it goes on then.
     pub complete: bool,
@@ -300,13 +305,17 @@ pub enum Drive {
     /// A thread of the node's own.
     #[default]
     Thread,
-    /// A thread of yours that calls [`Phalanx::turn`]: one hop less, and nothing happens unless it is called.
+    /// A thread of yours that calls [`Phalanx::turn`]: one hop less, and nothing happens unless it is called. Nobody is told when there is
+    /// something to do: turn in a loop. Do not block on a ticket on the thread that turns, unless another one turns too: it would wait for
+    /// itself.
     Turn,
 }
 
 /// The dispatcher, which one thread at a time may drive.
 struct Driver<L> {
     taken: AtomicBool,
+    /// The token of the thread that drives, 0 for none.
+    thread: AtomicUsize,
     dispatcher: UnsafeCell<Dispatcher<L>>,
 }
 
@@ -324,16 +333,28 @@ impl<L> Driver<L> {
         if taken.is_err() && !mutant("driver.take:twice") {
             return None;
         }
+        // ORDERING: Relaxed: a thread looks here only for its own token, and only it writes that.
+        self.thread.store(thread_token(), Ordering::Relaxed);
         // SAFETY: only one thread sees `false` become `true` at a time.
         let result = self.dispatcher.with_mut(|dispatcher| drive(unsafe { &mut *dispatcher }));
+        self.thread.store(0, Ordering::Relaxed);
         // ORDERING: Release, with the Acquire above.
         self.taken.store(false, order("driver.leave", Ordering::Release));
         Some(result)
     }
 }
 
+impl<L> Driver<L> {
+    /// Whether this thread is inside of [`drive`](Self::drive), further up its stack.
+    fn is_driven_by_this_thread(&self) -> bool {
+        // ORDERING: Relaxed: see `drive`.
+        self.thread.load(Ordering::Relaxed) == thread_token()
+    }
+}
+
 /// What a [`turn`](Phalanx::turn) did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Turn {
     /// Something had happened and was acted on: turn again.
     Progress,
@@ -431,9 +452,17 @@ pub enum BuildError {
     /// The device did not open a lane.
     #[error("the device did not open: {0}")]
     Device(#[from] DeviceError),
+    /// The event log's ring cannot be of this size.
+    #[error("an event log ring of {0} records: it holds 1 to {max}", max = Builder::<()>::MAX_EVENTS)]
+    Events(usize),
     /// The operating system did not start a thread.
     #[error("a thread of the node could not be started: {0}")]
     Thread(#[from] std::io::Error),
+}
+
+impl Builder<()> {
+    /// The most records that an event log's ring holds.
+    pub const MAX_EVENTS: usize = 1 << 24;
 }
 
 impl<D: Device> Builder<D> {
@@ -485,7 +514,8 @@ impl<D: Device> Builder<D> {
         self
     }
 
-    /// Keeps an event log: a ring of this many records between the dispatcher and [`Phalanx::take_events`].
+    /// Keeps an event log: a ring of this many records, 1 to [`Builder::MAX_EVENTS`], between the dispatcher and
+    /// [`Phalanx::take_events`].
     pub const fn events(mut self, records: usize) -> Self {
         self.events = Some(records);
         self
@@ -497,6 +527,9 @@ impl<D: Device> Builder<D> {
     /// See [`BuildError`]. Nothing is left running then.
     pub fn build(self) -> Result<Phalanx<D>, BuildError> {
         let Some(word) = new_word(self.lanes) else { return Err(BuildError::Lanes(self.lanes)) };
+        if let Some(records) = self.events.filter(|records| !(1..=Builder::<()>::MAX_EVENTS).contains(records)) {
+            return Err(BuildError::Events(records));
+        }
         let mut limits = Limits::new(self.lanes)?;
         for class in Class::ALL {
             limits = limits.queue(class, self.queue[class.index()])?;
@@ -515,7 +548,11 @@ impl<D: Device> Builder<D> {
         let shared = Arc::new(Shared::new(word, &limits, waiting, silent));
         let (log, events) = self.events.map(rtrb::RingBuffer::new).unzip();
         let dispatcher = Dispatcher::new(Arc::clone(&shared), Scheduler::new(limits, policy), log);
-        let driver = Arc::new(Driver { taken: AtomicBool::new(false), dispatcher: UnsafeCell::new(dispatcher) });
+        let driver = Arc::new(Driver {
+            taken: AtomicBool::new(false),
+            thread: AtomicUsize::new(0),
+            dispatcher: UnsafeCell::new(dispatcher),
+        });
         let mut node = Phalanx {
             shared,
             driver,
@@ -597,18 +634,14 @@ impl<D: Device> Phalanx<D> {
                 crate::os::precise_sleep();
                 shared.bell.attach();
                 driver.drive(|dispatcher| {
-                    let turns = catch_unwind(AssertUnwindSafe(|| {
-                        while !dispatcher.is_done() {
-                            if !dispatcher.turn() {
-                                dispatcher.wait();
-                            }
+                    while !dispatcher.is_done() {
+                        if !dispatcher.turn() {
+                            dispatcher.wait();
                         }
-                    }));
-                    if turns.is_err() {
-                        dispatcher.bury();
                     }
+                    shared.stop();
+                    dispatcher.finish_log();
                 });
-                shared.stop();
             })?;
             self.threads().push(dispatcher);
         }
@@ -647,39 +680,24 @@ impl<D: Device> Phalanx<D> {
         if self.drive == Drive::Thread {
             return Turn::NotYours;
         }
-        let turn = self.driver.drive(|dispatcher| {
-            let turned = catch_unwind(AssertUnwindSafe(|| dispatcher.turn()));
-            if turned.is_err() {
-                dispatcher.bury();
-            }
-            match turned {
-                _ if dispatcher.is_done() => Turn::Done,
-                Ok(true) => Turn::Progress,
-                _ => Turn::Idle { wake_at: dispatcher.wake_at() },
-            }
-        });
-        if turn == Some(Turn::Done) {
-            self.shared.stop();
-        }
-        turn.unwrap_or(Turn::Busy)
+        turn(&self.driver, &self.shared)
     }
 
     /// Shuts the node down and waits until it has: every ticket is resolved then, every thread has ended. It may be called any number of
     /// times, by any number of threads; an Abort that comes after a Finish overrides it.
     ///
-    /// From within a request it returns at once, since that request is among what would be waited for; the shutdown goes on.
+    /// From within a request, or from code of yours that a [`turn`](Self::turn) runs, it returns at once, since that is among what would be
+    /// waited for. The shutdown goes on, under [`Drive::Turn`] as long as somebody turns.
     pub fn shutdown(&self, how: Shutdown) -> ShutdownReport {
         self.shared.close(how);
-        let own = self.shared.is_own_thread();
+        let own = self.shared.is_own_thread() || self.driver.is_driven_by_this_thread();
         if !own {
             if self.drive == Drive::Turn {
-                while !matches!(self.turn(), Turn::Done) {
-                    thread::yield_now();
-                }
+                turn_to_the_end(&self.driver, &self.shared);
             }
             self.shared.stopped.wait();
-            let threads = std::mem::take(&mut *self.threads());
-            for thread in threads {
+            // Held until all have ended: who comes second waits for that here. The node's own threads never come here.
+            for thread in self.threads().drain(..) {
                 // A thread's panic was caught in it; there is nothing to learn here.
                 let _ = thread.join();
             }
@@ -695,15 +713,20 @@ impl<D: Device> Phalanx<D> {
         let counters = &self.shared.counters;
         // ORDERING: Relaxed: numbers for people, which order nothing.
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let draining = counters.draining.load(Ordering::Relaxed);
+        let mut over = [0, 1].map(|class| [0, 1, 2, 3, 4, 5].map(|end| read(&counters.over[class][end])));
+        for class in Class::ALL {
+            over[class.index()][Terminal::Rejected as usize] = counters.turned_away(class);
+        }
         NodeSnapshot {
             lanes: self.shared.lanes,
             busy: view.busy,
             offline: view.offline,
             gang_running: view.is_gang(),
-            draining: counters.draining.load(Ordering::Relaxed),
+            draining,
             queued: [0, 1].map(|class| read(&counters.queued[class])),
             submitted: [0, 1].map(|class| read(&counters.submitted[class])),
-            over: [0, 1].map(|class| [0, 1, 2, 3, 4, 5].map(|end| read(&counters.over[class][end]))),
+            over,
         }
     }
 
@@ -771,8 +794,44 @@ impl<L> Shared<L> {
 
 impl<D: Device> Drop for Phalanx<D> {
     fn drop(&mut self) {
-        self.shutdown(Shutdown::Abort);
+        let report = self.shutdown(Shutdown::Abort);
+        if !report.complete && self.drive == Drive::Turn {
+            // The last owner was a request, or something that a turn ran: nobody is left to turn, and tickets wait.
+            let (driver, shared) = (Arc::clone(&self.driver), Arc::clone(&self.shared));
+            let last = thread::Builder::new().name("phalanx-last-turns".to_owned());
+            // If the system gives no thread, what was queued is leaked; there is nobody to tell.
+            let _ = last.spawn(move || turn_to_the_end(&driver, &shared));
+        }
     }
+}
+
+/// One turn on this thread.
+fn turn<L: 'static>(driver: &Driver<L>, shared: &Shared<L>) -> Turn {
+    let turn = driver.drive(|dispatcher| {
+        let progress = dispatcher.turn();
+        if dispatcher.is_done() {
+            shared.stop();
+            Turn::Done
+        } else if progress {
+            Turn::Progress
+        } else {
+            Turn::Idle { wake_at: dispatcher.wake_at() }
+        }
+    });
+    turn.unwrap_or(Turn::Busy)
+}
+
+/// Turns until the node has shut down, which it has been told to.
+fn turn_to_the_end<L: 'static>(driver: &Driver<L>, shared: &Shared<L>) {
+    loop {
+        match turn(driver, shared) {
+            Turn::Done => break,
+            Turn::Progress => {}
+            // What is waited for are requests that run: a tenth of a millisecond more or less does not matter.
+            _ => thread::park_timeout(Duration::from_micros(100)),
+        }
+    }
+    driver.drive(Dispatcher::finish_log);
 }
 
 impl<D: Device> fmt::Debug for Phalanx<D> {

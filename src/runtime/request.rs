@@ -34,6 +34,9 @@ pub struct Request<L, T> {
     body: Box<dyn Body<L, T>>,
 }
 
+// SAFETY: a shared request shows its class and options; the body, which need not be Sync, is reached only through the request's owner.
+unsafe impl<L, T> Sync for Request<L, T> {}
+
 /// What the scheduler is told beside the class.
 #[derive(Clone, Copy, Debug, Default)]
 struct Options {
@@ -155,6 +158,7 @@ impl<L, T> fmt::Debug for Request<L, T> {
 
 /// Why a request was not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RejectReason {
     /// As many requests of its class as the node will hold are waiting.
     #[error("the queue of its class is full")]

@@ -118,7 +118,7 @@ impl<T> Ticket<T> {
 
     /// Cancels the request if the guard is dropped before it resolved.
     pub const fn guard(self) -> CancelOnDrop<T> {
-        CancelOnDrop { ticket: self }
+        CancelOnDrop { ticket: self, armed: true }
     }
 
     /// Blocks this thread until the request is over.
@@ -209,6 +209,21 @@ impl<T> fmt::Debug for Ticket<T> {
 #[must_use = "dropping the guard cancels the request"]
 pub struct CancelOnDrop<T> {
     ticket: Ticket<T>,
+    armed: bool,
+}
+
+impl<T> CancelOnDrop<T> {
+    /// The request's number.
+    #[must_use]
+    pub fn id(&self) -> RequestId {
+        self.ticket.id()
+    }
+
+    /// Lets the request run after all, whatever becomes of the ticket.
+    pub fn disarm(mut self) -> Ticket<T> {
+        self.armed = false;
+        Ticket { cell: Arc::clone(&self.ticket.cell), taken: self.ticket.taken }
+    }
 }
 
 impl<T> Future for CancelOnDrop<T> {
@@ -221,7 +236,9 @@ impl<T> Future for CancelOnDrop<T> {
 
 impl<T> Drop for CancelOnDrop<T> {
     fn drop(&mut self) {
-        self.ticket.cancel();
+        if self.armed {
+            self.ticket.cancel();
+        }
     }
 }
 

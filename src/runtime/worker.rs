@@ -2,7 +2,7 @@
 
 use super::cell::{Peers, Runnable, Settled, drop_quietly};
 use super::gang::Gang;
-use super::life::Phase;
+use super::life::{Ending, Phase};
 use super::node::Shared;
 use super::ticket::RequestError;
 use crate::device::{Device, DeviceError, DeviceFault};
@@ -67,8 +67,10 @@ impl<D: Device> Worker<'_, D> {
         let mut settled = Settled::Over;
         let in_time = header.job.deadline.is_none_or(|deadline| self.shared.clock.now() < deadline);
         if !in_time {
-            // A gang that another member has started already is in time.
-            header.give_up(Phase::Granted, Phase::Expired);
+            // A gang that another member has started already is in time, and this is refused.
+            if let ended @ Ending::Ended { .. } = header.life.end(Phase::Granted, Phase::Expired) {
+                settled = ended.into();
+            }
         }
         if header.life.start().is_ok() || mutant("worker.run:starts-anyway") {
             let wake = |members: LaneMask| self.shared.unpark(members);

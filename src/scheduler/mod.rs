@@ -291,7 +291,6 @@ impl Scheduler {
     /// A policy asked for what cannot be. Ours never do; one of a user's must not break the node: it is taken as holding, and counted.
     fn fault(&mut self) -> Hold {
         self.policy_faults += 1;
-        debug_assert!(false, "policy {} started a job that is not queued, or on a lane that is not free", self.policy.name());
         Hold::default()
     }
 
@@ -382,6 +381,12 @@ impl Scheduler {
     /// # Panics
     /// If one is broken, which is a bug in this crate.
     pub fn check_invariants(&self) {
+        assert_eq!(
+            self.policy_faults,
+            0,
+            "policy {} asked for a job that is not queued, or a lane that is not free",
+            self.policy.name()
+        );
         self.table.check();
         self.lanes.check();
         for class in Class::ALL {

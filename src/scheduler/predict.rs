@@ -21,6 +21,9 @@ const KEYS: usize = 1024;
 /// The weight of one completion in a source's calibration.
 const CALIBRATION_WEIGHT: f64 = 0.01;
 
+/// A prediction that is off by more than this factor, up or down, counts as off by it.
+const WILDEST: f64 = 64.0;
+
 /// Where a prediction comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
@@ -98,7 +101,7 @@ impl Calibration {
     /// A ratio of averages, not an average of ratios: the latter is biased upward by every short overestimate.
     fn factor(&self) -> f64 {
         match (self.actual.get(), self.predicted.get()) {
-            (Some(actual), Some(predicted)) if predicted > 0.0 => (actual / predicted).clamp(1.0 / 64.0, 64.0),
+            (Some(actual), Some(predicted)) if predicted > 0.0 => (actual / predicted).clamp(1.0 / WILDEST, WILDEST),
             _ => 1.0,
         }
     }
@@ -224,7 +227,8 @@ impl Predictor {
         let raw = match prediction.source {
             // The mean of the class is its own calibration; what is kept of it is only how far off it is.
             PredictionSource::Class => class_mean_ns,
-            _ => Some(prediction.raw.0 as f64),
+            // Clipped: one absurd expectation must not make the next thousand good ones look wrong.
+            _ => Some((prediction.raw.0 as f64).clamp(ran.0 as f64 / WILDEST, ran.0 as f64 * WILDEST)),
         };
         if let (Some(raw), Some(calibrated)) = (raw, calibrated) {
             calibration.actual.add(ran.0 as f64);
