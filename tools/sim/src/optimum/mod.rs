@@ -31,7 +31,7 @@
 //! [`Solution::truncation_change`] says how far it is from the whole one.
 //!
 //! # What comes out
-//! - [`solve`]: the optimum, and the [`Table`] of its decisions for a simulator to run.
+//! - [`solve()`]: the optimum, and the [`Table`] of its decisions for a simulator to run.
 //! - [`solve_preemptive`]: the optimum if service may be stopped and resumed free of charge, about half of the former.
 //! - [`evaluate`]: the cost of a [`Rule`] on the same chain, without a simulator's noise. A rule may keep a small mode of its own
 //!   ([`SquareRoot`]: closed or not; [`Quickswap`]: closed or serving larges). Ages, deadlines and predictions are outside this model.
