@@ -31,15 +31,15 @@ impl SimPolicy {
         ["balance", "drain:batch=all", "easy", "msfq", "msf", "fcfs"].map(node).to_vec()
     }
 
-    /// Everything that it takes to run it, any number of times. For `optimum` that may be minutes.
-    pub(crate) fn ready(&self, input: &Input) -> Result<Ready, Fail> {
+    /// Everything that it takes to run it, any number of times. For `optimum` that may be minutes, which it says unless it is to be quiet.
+    pub(crate) fn ready(&self, input: &Input, quiet: bool) -> Result<Ready, Fail> {
         match self {
             Self::Node(spec) => {
                 spec.check(input.lanes).map_err(|error| Fail::new(format!("--policy: {error}")))?;
                 Ok(Ready::Node(spec.clone()))
             }
             Self::ServerFilling => Ok(Ready::ServerFilling),
-            Self::Optimum { weight, table: None } => Ok(Ready::Optimum(Box::new(solved(input, *weight)?))),
+            Self::Optimum { weight, table: None } => Ok(Ready::Optimum(Box::new(solved(input, *weight, quiet)?))),
             Self::Optimum { table: Some(file), .. } => {
                 let text = std::fs::read_to_string(file)
                     .map_err(|error| Fail::new(format!("{}: cannot be read: {error}; check the path", file.display())))?;
@@ -56,7 +56,7 @@ impl SimPolicy {
     }
 }
 
-fn solved(input: &Input, weight: f64) -> Result<Table, Fail> {
+fn solved(input: &Input, weight: f64, quiet: bool) -> Result<Table, Fail> {
     let Some(spec) = input.mix() else {
         let text =
             "--policy: `optimum` is solved for a workload, and a trace has no model; name a table of one as optimum:table=FILE";
@@ -68,6 +68,9 @@ fn solved(input: &Input, weight: f64) -> Result<Table, Fail> {
         return Err(Fail::new(text));
     }
     let model = model(spec, input.load, weight)?;
+    if !quiet {
+        eprintln!("note: the optimum is being solved; this takes from seconds to some minutes, the more the higher the load");
+    }
     let (solution, table) =
         solve(&model, &Settings::default()).map_err(|error| Fail::new(format!("--policy optimum: {error}")))?;
     if solution.converged {

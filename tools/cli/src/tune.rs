@@ -159,7 +159,7 @@ pub(crate) fn tune(args: &TuneArgs) -> Result<ExitCode, Fail> {
     let Some(()) = search.simulate("1 of 3: every policy", every_policy(input.lanes))? else { return Ok(interrupted()) };
     let near = search.best_weights().iter().flat_map(|w| [w / 1.5, w * 1.5]).map(|w| format!("balance:w={w:.3}")).collect();
     let Some(()) = search.simulate("2 of 3: weights near the best", near)? else { return Ok(interrupted()) };
-    let rest = search.best_weights().into_iter().flat_map(|w| orders(w, &args.slo)).collect();
+    let rest = search.best_weights().into_iter().chain([8.0]).flat_map(|w| orders(w, &args.slo)).collect();
     let Some(()) = search.simulate("3 of 3: bounds and orders", rest)? else { return Ok(interrupted()) };
     let Search { mut choices, runs, .. } = search;
 
@@ -221,11 +221,15 @@ struct Search<'a> {
 impl Search<'_> {
     /// Simulates those that have not been. `None` if Ctrl-C ended it.
     fn simulate(&mut self, message: &str, policies: Vec<String>) -> Result<Option<()>, Fail> {
-        let new: Vec<String> =
-            policies.into_iter().filter(|policy| self.choices.iter().all(|choice| choice.policy != *policy)).collect();
+        let mut new: Vec<String> = Vec::new();
+        for policy in policies {
+            if !new.contains(&policy) && self.choices.iter().all(|choice| choice.policy != policy) {
+                new.push(policy);
+            }
+        }
         let ready = |policy: &String| {
             let parsed: SimPolicy = policy.parse().map_err(|error| Fail::new(format!("policy {policy}: {error}")))?;
-            parsed.ready(self.input)
+            parsed.ready(self.input, self.args.quiet)
         };
         let ready = new.iter().map(ready).collect::<Result<Vec<Ready>, Fail>>()?;
         let targets = Some(self.args.slo.targets());
@@ -282,9 +286,9 @@ fn orders(weight: f64, slo: &Slo) -> Vec<String> {
     if let Some(goal) = slo.0[Class::Large.index()] {
         all.push(format!("{base}:targets=urgent"));
         all.push(format!("{base}:targets=urgent:order_large=on-time"));
-        for part in [1.0, 0.5] {
-            let bound = Nanos((Nanos::from(goal.response).0 as f64 * part) as u64).max(Nanos(1));
-            all.push(format!("{base}:max_wait={}ns", bound.0));
+        for part in [2.0, 1.0, 0.75, 0.5] {
+            let bound = Nanos((Nanos::from(goal.response).as_millis_f64() * part * 1e6) as u64).max(Nanos(1));
+            all.push(format!("{base}:max_wait={}", Span(bound)));
         }
     }
     all

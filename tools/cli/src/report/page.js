@@ -3,8 +3,8 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const by = (id) => document.getElementById(id);
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const CLASSES = ["small", "large"];
-// Okabe and Ito's colours, which colour-blind people can tell apart; then the same ones paler.
-const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7a5cc0", "#8a8f00"];
+// Okabe and Ito's colours first, which colour-blind people can tell apart; after the last one again from the first, as dashes.
+const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7a5cc0", "#8a8f00", "#8c510a", "#b2182b", "#35978f", "#777777"];
 
 const make = (tag, attributes = {}, text) => {
   const node = document.createElement(tag);
@@ -158,12 +158,13 @@ function distribution(kind) {
   const shown = policies.filter((policy) => policy.on && policy.profile && policy.profile[`${kind}_response`].length > 1);
   if (!shown.length) return empty(kind, "Nothing to draw: no request of the class has completed, or no policy is chosen.");
   const all = shown.flatMap((policy) => policy.profile[`${kind}_response`]);
-  const from = Math.max(Math.min(...all.map((point) => point[0])), 1e-4);
+  // The fastest few are left out: of an exponential service they may be as fast as they like.
+  const from = Math.max(Math.min(...all.filter((point) => point[1] <= 0.98).map((point) => point[0])), 1e-4);
   const to = Math.max(...all.map((point) => point[0]), from * 1.01);
   const least = Math.min(...all.map((point) => point[1]), 0.1);
   const view = frame(kind, 300, { log: true, from, to }, { log: true, from: least, to: 1 }, time, (share) => `${trim(100 * share)} %`, "response");
   for (const policy of shown) {
-    const points = policy.profile[`${kind}_response`].map(([ms, share]) => [view.sx(Math.max(ms, from)), view.sy(share)]);
+    const points = policy.profile[`${kind}_response`].filter((point) => point[0] >= from).map(([ms, share]) => [view.sx(ms), view.sy(share)]);
     const line = draw(view.svg, "path", { d: path(points), fill: "none", stroke: policy.colour, "stroke-width": 2, "stroke-dasharray": policy.faint ? "5 3" : "none", "stroke-linejoin": "round" });
     draw(line, "title", {}, policy.name);
   }
@@ -196,7 +197,8 @@ function tradeoff() {
     const [px, py] = [view.sx(p.small.mean), view.sy(p.large.mean)];
     for (const [of, horizontal] of [[p.small, true], [p.large, false]]) {
       if (!of.half_width) continue;
-      const [low, high] = [Math.max(of.mean - of.half_width, of.mean * 0.05), of.mean + of.half_width];
+      const axis = horizontal ? x : y;
+      const [low, high] = [Math.max(of.mean - of.half_width, axis.from), Math.min(of.mean + of.half_width, axis.to)];
       const ends = horizontal ? { x1: view.sx(low), x2: view.sx(high), y1: py, y2: py } : { x1: px, x2: px, y1: view.sy(low), y2: view.sy(high) };
       draw(view.svg, "line", { ...ends, stroke: p.colour, "stroke-width": 1.5, opacity: 0.6 });
     }

@@ -74,13 +74,10 @@ pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Fail> {
         for note in &input.notes {
             eprintln!("note: {note}");
         }
-        if args.policy.iter().any(|policy| matches!(policy, SimPolicy::Optimum { table: None, .. })) {
-            eprintln!("note: the optimum is being solved; this takes from seconds to some minutes, the more the higher the load");
-        }
     }
     interrupt::listen();
 
-    let ready = args.policy.iter().map(|policy| policy.ready(&input)).collect::<Result<Vec<_>, _>>()?;
+    let ready = args.policy.iter().map(|policy| policy.ready(&input, args.quiet)).collect::<Result<Vec<_>, _>>()?;
     let curve: Vec<(String, Ready)> = if report.is_some() { balances(&input)? } else { Vec::new() };
     let minute = args.minute.map(Nanos::from);
     let mut all: Vec<Job<'_>> = Vec::new();
@@ -167,7 +164,7 @@ fn balances(input: &Input) -> Result<Vec<(String, Ready)>, Fail> {
     let of = |weight: u32| {
         let name = format!("balance:w={weight}");
         let policy: SimPolicy = name.parse().map_err(|error| Fail::new(format!("--policy: {error}")))?;
-        Ok((name, policy.ready(input)?))
+        Ok((name, policy.ready(input, true)?))
     };
     WEIGHTS.into_iter().map(of).collect()
 }
