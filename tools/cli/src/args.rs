@@ -28,6 +28,7 @@ use crate::tune::Slo;
   phalanx sim --report r.html         every policy in virtual time, as a table and as a page of pictures
   phalanx optimum                     how near the policies come to the exact optimum
   phalanx tune --slo small=1s,large=4s    the settings that meet these
+  phalanx bench                       scheduling latency beside the machine's limit and the rivals
 
 Exit status: 0 done; 1 the run broke a rule; 2 something given is wrong, in one line on stderr; 130 ended by Ctrl-C"
 )]
@@ -79,6 +80,12 @@ pub(crate) enum Command {
     /// classes, and the one that meets the SLAs with the most goodput, as `--policy` takes it.
     #[command(after_help = TUNE_HELP)]
     Tune(Box<TuneArgs>),
+    /// Measures scheduling latency beside the machine's own limit and what one would otherwise use
+    ///
+    /// One request at a time between two pinned threads, every measurement in turn so that drift cancels; then an open loop, in which a
+    /// stall is not forgiven. Close other programs: two CPUs must be free.
+    #[command(after_help = BENCH_HELP)]
+    Bench(Box<BenchArgs>),
 }
 
 /// What arrives: of every command that has requests.
@@ -320,6 +327,34 @@ pub(crate) struct TuneArgs {
     pub(crate) quiet: bool,
 }
 
+/// `phalanx bench`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct BenchArgs {
+    /// How often everything is measured in turn
+    #[arg(long, value_name = "N", default_value_t = 20, allow_negative_numbers = true)]
+    pub(crate) rounds: u32,
+
+    /// Round trips of each of the fast measurements in a round; slow ones do fewer
+    #[arg(long, value_name = "N", default_value_t = 20_000, allow_negative_numbers = true)]
+    pub(crate) samples: u32,
+
+    /// Requests a second of the open loop
+    #[arg(long, value_name = "X", default_value_t = 200_000.0, allow_negative_numbers = true)]
+    pub(crate) rate: f64,
+
+    /// Exits with status 1 if a target is missed
+    #[arg(long)]
+    pub(crate) check: bool,
+
+    /// The figures as one JSON document (phalanx.bench/1)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// Prints errors alone
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
 /// What the lanes are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 pub(crate) enum DeviceArg {
@@ -442,6 +477,11 @@ Examples:
   phalanx tune --trace t.jsonl --load 0.7 --slo small=5s,large=60s
   phalanx tune --workload mix:load=0.9,error=0.3 --slo small=500ms@95,large=4s@90
   phalanx run --policy \"$(phalanx tune --quiet --slo small=1s,large=4s)\"";
+
+const BENCH_HELP: &str = "Examples:
+  phalanx bench
+  phalanx bench --rounds 5 --samples 5000 --json b.json
+  phalanx bench --check && echo every target is met here";
 
 /// The workload's keys and the policies.
 fn what_there_is() -> String {

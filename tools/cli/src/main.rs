@@ -1,6 +1,7 @@
 //! The program `phalanx`: schedules small and large requests over the lanes of a node, in real time and in virtual time.
 
 mod args;
+mod bench;
 mod fail;
 mod files;
 mod input;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         Ok(Command::Sim(args)) => sim::sim(&args),
         Ok(Command::Optimum(args)) => optimum::optimum(&args),
         Ok(Command::Tune(args)) => tune::tune(&args),
+        Ok(Command::Bench(args)) => bench::bench(&args),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             // A reader that went away (a pager that was closed) is no failure of ours.
             let _ = error.print();
@@ -36,7 +38,7 @@ fn main() -> ExitCode {
         }
         Err(error) => {
             let first = std::env::args().nth(1).unwrap_or_default();
-            let command = ["sim", "optimum", "tune"].into_iter().find(|name| *name == first).unwrap_or("run");
+            let command = ["sim", "optimum", "tune", "bench"].into_iter().find(|name| *name == first).unwrap_or("run");
             Err(Fail::usage(&error, command))
         }
     };
