@@ -41,6 +41,11 @@ impl Samples {
         self.max = self.max.max(ns);
     }
 
+    /// The mean, as exactly as the histogram knows it; 0 without samples.
+    pub(crate) fn mean(&self) -> f64 {
+        self.histogram.mean()
+    }
+
     /// The distribution, if there is one.
     #[must_use]
     pub fn figures(&self) -> Option<Figures> {

@@ -27,8 +27,10 @@ mod single;
 pub use figures::{Figures, Samples};
 pub use open_loop::open_loop;
 pub use pin::{Machine, machine};
+pub use single::Events;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
@@ -133,6 +135,21 @@ pub fn measure(settings: Settings, mut progress: impl FnMut(u32, u32) -> bool) -
         }
     }
     entries
+}
+
+/// Does what the figure of this name measures `n` times, and says how long that took; `None` if there is no such figure. For criterion's
+/// `iter_custom`.
+#[must_use]
+pub fn time(name: &str, n: u64) -> Option<Duration> {
+    let (measure, at) =
+        MEASURES.iter().find_map(|measure| Some((measure, measure.figures.iter().position(|figure| figure.0 == name)?)))?;
+    let bench = Bench { cpus: pin::cpus() };
+    pin::pin(bench.cpu(0));
+    let mut samples: Vec<Samples> = measure.figures.iter().map(|_| Samples::new()).collect();
+    // Few would measure nothing but their warming up.
+    let count = u32::try_from(n).unwrap_or(u32::MAX).clamp(200, 1_000_000);
+    (measure.run)(&bench, count, &mut samples);
+    Some(Duration::from_nanos((samples[at].mean() * n as f64) as u64))
 }
 
 /// The figures as the document `bench` has them: by name, those of rivals in a table of their own.

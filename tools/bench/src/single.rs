@@ -1,13 +1,14 @@
 //! On one thread: what deciding costs, without any hop.
 
+use std::collections::VecDeque;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
-use phalanx::scheduler::{Decision, Decisions, End, Event, Job, Limits, PolicySpec, Scheduler};
+use phalanx::scheduler::{Decision, Decisions, End, Event, Job, JobRef, Limits, Policy, PolicySpec, Scheduler};
 use phalanx::word::new_word;
-use phalanx::{Class, LaneMask, Nanos, RequestId};
+use phalanx::{Class, LaneMask, ModelKey, Nanos, RequestId};
 
 use crate::{Bench, Measure, Samples};
 
@@ -24,8 +25,11 @@ pub(crate) const SCHEDULER: Measure = Measure {
 };
 
 /// Smalls with a large among every hundred, at a load that keeps some queued.
+#[derive(Debug)]
 struct Arrivals {
     next: u64,
+    models: u64,
+    told: bool,
 }
 
 impl Arrivals {
@@ -35,6 +39,8 @@ impl Arrivals {
         Job {
             deadline: Some(now + Nanos::from_secs(60)),
             target: Some(now + Nanos::from_millis(500)),
+            expected: self.told.then_some(Nanos::from_millis(1)),
+            model: ModelKey(self.next.checked_rem(self.models).map_or(0, |key| key + 1)),
             ..Job::new(RequestId(self.next), class, now)
         }
     }
@@ -46,34 +52,76 @@ fn balance() -> Scheduler {
 }
 
 fn scheduler(n: u32, samples: &mut [Samples]) {
-    let mut scheduler = balance();
-    let mut decisions = Decisions::new();
-    let mut arrivals = Arrivals { next: 0 };
-    let mut running = std::collections::VecDeque::with_capacity(2 * LANES);
-    let mut now = Nanos::ZERO;
+    let mut events = Events::new(PolicySpec::default().build(LANES), 8);
     let batches = (n / BATCH).max(4);
     for batch in 0..batches {
         let began = Instant::now();
-        for _ in 0..BATCH / 2 {
-            now = now + Nanos::from_micros(100);
-            let job = arrivals.job(now);
-            scheduler.on(now, Event::Arrive(job), &mut decisions);
-            started(&decisions, &mut running);
-            now = now + Nanos::from_micros(100);
-            if let Some(job) = running.pop_front() {
-                scheduler.on(now, Event::Finish { job, end: End::Completed, ran: Nanos::from_millis(1) }, &mut decisions);
-                started(&decisions, &mut running);
-            }
+        for _ in 0..BATCH {
+            events.next_event();
         }
         let ns = began.elapsed().as_nanos() as u64;
         if batch >= batches / 10 {
             samples[0].add(ns / u64::from(BATCH));
         }
     }
-    black_box(scheduler.queued(Class::Small));
+    black_box(&events);
 }
 
-fn started(decisions: &Decisions, running: &mut std::collections::VecDeque<phalanx::scheduler::JobRef>) {
+/// A scheduler that is told of arrivals and ends for ever, with about so many smalls queued.
+#[derive(Debug)]
+pub struct Events {
+    scheduler: Scheduler,
+    decisions: Decisions,
+    arrivals: Arrivals,
+    running: VecDeque<JobRef>,
+    now: Nanos,
+    queued: usize,
+}
+
+impl Events {
+    /// Of eight lanes under this policy.
+    ///
+    /// # Panics
+    /// If more are to be queued than a queue holds.
+    #[must_use]
+    pub fn new(policy: Box<dyn Policy>, queued: usize) -> Self {
+        let limits = Limits::new(LANES).unwrap_or_else(|error| panic!("{error}"));
+        assert!(queued < limits.queue_capacity(Class::Small), "a queue holds fewer");
+        Self {
+            scheduler: Scheduler::new(limits, policy),
+            decisions: Decisions::new(),
+            arrivals: Arrivals { next: 0, models: 0, told: false },
+            running: VecDeque::with_capacity(2 * LANES),
+            now: Nanos::ZERO,
+            queued,
+        }
+    }
+
+    /// The requests name so many models in turn, and bring predictions or not.
+    #[must_use]
+    pub fn with_models(mut self, models: u64, told: bool) -> Self {
+        (self.arrivals.models, self.arrivals.told) = (models, told);
+        self
+    }
+
+    /// The next event: an arrival while fewer are queued than there should be, else an end.
+    #[inline]
+    pub fn next_event(&mut self) {
+        // As at the load that the averages then see: eight lanes, a millisecond each.
+        self.now += Nanos::from_micros(80);
+        let event = match self.running.front() {
+            Some(&job) if self.scheduler.queued(Class::Small) >= self.queued => {
+                self.running.pop_front();
+                Event::Finish { job, end: End::Completed, ran: Nanos::from_millis(1) }
+            }
+            _ => Event::Arrive(self.arrivals.job(self.now)),
+        };
+        self.scheduler.on(self.now, event, &mut self.decisions);
+        started(&self.decisions, &mut self.running);
+    }
+}
+
+fn started(decisions: &Decisions, running: &mut VecDeque<JobRef>) {
     for decision in decisions {
         if let Decision::StartSmall { job, .. } | Decision::StartLarge(job) = *decision {
             running.push_back(job);
@@ -101,9 +149,8 @@ fn decision(_: &Bench, n: u32, samples: &mut [Samples]) {
     let Some(word) = new_word(LANES) else { panic!("a word has room for {LANES} lanes") };
     let mut scheduler = balance();
     let mut decisions = Decisions::new();
-    let mut arrivals = Arrivals { next: 0 };
-    let mut running: std::collections::VecDeque<(phalanx::scheduler::JobRef, LaneMask)> =
-        std::collections::VecDeque::with_capacity(64);
+    let mut arrivals = Arrivals { next: 0, models: 0, told: false };
+    let mut running: VecDeque<(JobRef, LaneMask)> = VecDeque::with_capacity(64);
     let origin = Instant::now();
     let clock = || Nanos::from(origin.elapsed());
     let batches = (n / BATCH).max(4);
@@ -140,11 +187,7 @@ fn decision(_: &Bench, n: u32, samples: &mut [Samples]) {
     }
 }
 
-fn reserve(
-    word: &dyn phalanx::word::Word,
-    decisions: &Decisions,
-    running: &mut std::collections::VecDeque<(phalanx::scheduler::JobRef, LaneMask)>,
-) {
+fn reserve(word: &dyn phalanx::word::Word, decisions: &Decisions, running: &mut VecDeque<(JobRef, LaneMask)>) {
     for decision in decisions {
         match *decision {
             Decision::StartSmall { job, lane, .. } => {
