@@ -156,7 +156,8 @@ fn what_starts_since_a_lane_was_lost_is_not_taken_for_ended() {
         }
     }
     for policy in POLICIES {
-        let node = Phalanx::builder().lanes(2).device(LosesLanes).policy(policy.name.parse().unwrap()).drive(Drive::Turn);
+        let node =
+            Phalanx::builder().lanes(2).device(LosesLanes).recovery(None).policy(policy.name.parse().unwrap()).drive(Drive::Turn);
         let node = node.build().unwrap();
         let turn = || while node.turn() == Turn::Progress {};
         let (open, gate) = mpsc::channel::<()>();
@@ -656,7 +657,7 @@ fn device_errors_fail_their_request_and_no_other() {
 
 #[test]
 fn a_lost_lane_is_out_of_service_and_the_smalls_go_on() {
-    let node = Phalanx::builder().lanes(3).device(Faulty::default()).build().unwrap();
+    let node = Phalanx::builder().lanes(3).device(Faulty::default()).recovery(None).build().unwrap();
     node.device().panics.store(true, Ordering::Relaxed);
     let error = node.submit(Request::small(|lane: &mut LaneId| *lane)).unwrap().wait().unwrap_err();
     assert!(matches!(error, RequestError::Device(ref e) if e.fault() == DeviceFault::Lane), "{error:?}");

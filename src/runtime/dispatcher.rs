@@ -9,6 +9,7 @@
 //! operating system takes that thread's turn away at that instant, the dispatcher yields until it is back.
 
 use super::cell::{GONE, Header, NO_SLOT, Runnable, WITHDRAWN, drop_quietly, forget_payload};
+use super::faults::{Books, Fault, Probed, Recovery};
 use super::life::Phase;
 use super::node::{Shared, Shutdown};
 use super::worker::{Mail, Report};
@@ -47,9 +48,14 @@ pub(crate) struct Dispatcher<L> {
     withdrawn: Vec<JobRef>,
     smalls: [Option<Held<L>>; MAX_LANES],
     gang: Option<Held<L>>,
-    /// Lanes that are reserved.
+    /// Lanes that are reserved for requests.
     held: LaneMask,
     offline: LaneMask,
+    /// Lanes that are reserved for a probe.
+    probing: LaneMask,
+    books: Books,
+    /// The next moment at which a lane is to be looked after, or earlier.
+    timer: Nanos,
     /// The word as the latest turn saw it before it did anything.
     seen: Option<View>,
     /// What the latest turn knew of a shutdown.
@@ -64,7 +70,12 @@ pub(crate) struct Dispatcher<L> {
 }
 
 impl<L: 'static> Dispatcher<L> {
-    pub(crate) fn new(shared: Arc<Shared<L>>, scheduler: Scheduler, log: Option<rtrb::Producer<Record>>) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared<L>>,
+        scheduler: Scheduler,
+        recovery: Option<Recovery>,
+        log: Option<rtrb::Producer<Record>>,
+    ) -> Self {
         let slots = scheduler.limits().slots();
         Self {
             shared,
@@ -77,6 +88,9 @@ impl<L: 'static> Dispatcher<L> {
             gang: None,
             held: LaneMask::NONE,
             offline: LaneMask::NONE,
+            probing: LaneMask::NONE,
+            books: Books::new(recovery),
+            timer: Nanos::MAX,
             seen: None,
             closing: None,
             aborted: false,
@@ -94,7 +108,14 @@ impl<L: 'static> Dispatcher<L> {
 
     /// When the next turn is due, if nothing happens before.
     pub(crate) fn wake_at(&self) -> Option<Nanos> {
-        if self.buried { None } else { self.scheduler.wake_at() }
+        if self.buried {
+            return None;
+        }
+        let timer = Some(self.timer).filter(|&at| at < Nanos::MAX);
+        match (self.scheduler.wake_at(), timer) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
     }
 
     /// Takes in what has happened and acts on it. Whether there was anything. A panic that comes through here, of a policy of the user's,
@@ -133,6 +154,10 @@ impl<L: 'static> Dispatcher<L> {
             self.tell(now, Event::Tick);
             progress = true;
         }
+        if self.timer <= now {
+            self.look_after_lanes(now);
+            progress = true;
+        }
         progress |= self.shut_down(now);
         if progress {
             let queued = Class::ALL.map(|class| self.scheduler.queued(class));
@@ -163,17 +188,95 @@ impl<L: 'static> Dispatcher<L> {
         let released = self.held & !view.busy;
         self.held = self.held & view.busy;
         for lane in down {
+            self.books.fault(lane.index(), now, Fault::Device);
             self.tell(now, Event::LaneDown { lane });
+        }
+        let probed = self.probing & !view.busy;
+        self.probing = self.probing & view.busy;
+        for lane in probed {
+            self.take_probe(now, lane);
         }
         for lane in released {
             // SAFETY: the lane's release was seen with acquire, so its worker is done with the report, and it gets no new mail before
             // this turn of the one dispatcher has read it.
             let report = unsafe { self.shared.lane(lane).report() };
-            if let Some(finished) = self.close_out(now, lane, report) {
+            let finished = self.close_out(now, lane, report);
+            if self.offline.contains(lane) {
+                if let Some(fault) = report.fault {
+                    self.books.explain(lane.index(), fault);
+                }
+                self.leave_idle(now, lane);
+            } else if report.ran() && self.books.ended(lane.index(), report.failed) {
+                self.trip(now, lane);
+            }
+            // After the lane's own fate: the scheduler must not start something on a lane that is of no use.
+            if let Some(finished) = finished {
                 self.tell(now, finished);
             }
         }
-        !(down.is_empty() && released.is_empty())
+        !(down.is_empty() && released.is_empty() && probed.is_empty())
+    }
+
+    /// A lane that is out of service came free.
+    fn leave_idle(&mut self, now: Nanos, lane: LaneId) {
+        self.books.idle(lane.index(), now);
+        self.timer = self.timer.min(self.books.next_try(lane.index()).unwrap_or(Nanos::MAX));
+    }
+
+    /// Too many requests in a row failed on this lane, which is idle.
+    fn trip(&mut self, now: Nanos, lane: LaneId) {
+        let others = LaneMask::first(self.shared.lanes) & !self.offline;
+        // The last lane stays: one that fails some requests is better than none.
+        if others == lane.mask() {
+            return;
+        }
+        if let Ok(quarantined) = self.shared.word.quarantine(lane) {
+            self.shared.unpark(quarantined.wake);
+            self.offline = self.offline.with(lane);
+            self.books.fault(lane.index(), now, Fault::Breaker);
+            self.leave_idle(now, lane);
+            self.tell(now, Event::LaneDown { lane });
+        }
+    }
+
+    /// A probe has ended.
+    fn take_probe(&mut self, now: Nanos, lane: LaneId) {
+        // SAFETY: as in `take_releases`.
+        let report = unsafe { self.shared.lane(lane).report() };
+        match self.books.probed(lane.index(), now, report.fault) {
+            Probed::Restore => {
+                let restored = self.shared.word.restore(lane);
+                debug_assert!(restored.is_ok(), "a lane that was probed is idle and out of service: {restored:?}");
+                if restored.is_ok() {
+                    self.offline = self.offline.without(lane);
+                    self.tell(now, Event::LaneUp { lane });
+                }
+            }
+            Probed::Stay => self.timer = self.timer.min(self.books.next_try(lane.index()).unwrap_or(Nanos::MAX)),
+        }
+    }
+
+    /// Does what is due for the lanes out of service, and finds out when to look again.
+    fn look_after_lanes(&mut self, now: Nanos) {
+        self.timer = Nanos::MAX;
+        // A node that shuts down needs none of them any more.
+        let open = self.closing.is_none();
+        for lane in self.offline & !(self.held | self.probing) {
+            match self.books.next_try(lane.index()).filter(|_| open) {
+                Some(at) if at <= now => {
+                    let reserved = self.shared.word.reserve_probe(lane);
+                    debug_assert!(reserved.is_ok(), "a lane to be probed is idle and out of service: {reserved:?}");
+                    if reserved.is_ok() {
+                        self.books.probe(lane.index());
+                        self.probing = self.probing.with(lane);
+                        // SAFETY: the lane was just reserved, by the one dispatcher.
+                        unsafe { self.shared.lane(lane).mailbox.put(Mail::Probe) };
+                    }
+                }
+                Some(at) => self.timer = self.timer.min(at),
+                None => {}
+            }
+        }
     }
 
     /// Takes down that a lane was released. If it was its request's last one, what the scheduler is to be told.
@@ -432,7 +535,7 @@ impl<L: 'static> Dispatcher<L> {
 
     /// Whether the door is shut for good, nothing is queued and nothing runs.
     fn nothing_left(&self) -> bool {
-        (self.held.is_empty() || mutant("dispatcher.nothing_left:ignores-lanes"))
+        ((self.held | self.probing).is_empty() || mutant("dispatcher.nothing_left:ignores-lanes"))
             && (mutant("dispatcher.nothing_left:ignores-doors")
                 || Class::ALL.iter().all(|&class| self.shared.door(class).is_finished()))
     }
@@ -471,6 +574,7 @@ impl<L: 'static> Dispatcher<L> {
         self.closing = self.shared.closing();
         let released = self.held & !view.busy;
         self.held = self.held & view.busy;
+        self.probing = self.probing & view.busy;
         let mut progress = !released.is_empty();
         for lane in released {
             // SAFETY: as in `take_releases`.

@@ -5,6 +5,7 @@ use super::affinity::{self, Pinning, Placement};
 use super::cell::Runnable;
 use super::clock::Clock;
 use super::dispatcher::Dispatcher;
+use super::faults::Recovery;
 use super::mailbox::Mailbox;
 use super::request::{Rejected, Request};
 use super::ticket::Ticket;
@@ -416,6 +417,7 @@ impl Phalanx<Emulated> {
             wait: Wait::Auto,
             pinning: Pinning::Auto,
             drive: Drive::Thread,
+            recovery: Some(Recovery::default()),
             events: None,
         }
     }
@@ -436,6 +438,7 @@ pub struct Builder<D> {
     wait: Wait,
     pinning: Pinning,
     drive: Drive,
+    recovery: Option<Recovery>,
     events: Option<usize>,
 }
 
@@ -474,8 +477,8 @@ impl<D: Device> Builder<D> {
 
     /// What the lanes run on.
     pub fn device<E: Device>(self, device: E) -> Builder<E> {
-        let Self { lanes, device: _, policy, queue, wait, pinning, drive, events } = self;
-        Builder { lanes, device, policy, queue, wait, pinning, drive, events }
+        let Self { lanes, device: _, policy, queue, wait, pinning, drive, recovery, events } = self;
+        Builder { lanes, device, policy, queue, wait, pinning, drive, recovery, events }
     }
 
     /// Who starts next.
@@ -514,6 +517,12 @@ impl<D: Device> Builder<D> {
         self
     }
 
+    /// How lanes that are out of service come back. `None`: they never do.
+    pub fn recovery(mut self, recovery: impl Into<Option<Recovery>>) -> Self {
+        self.recovery = recovery.into();
+        self
+    }
+
     /// Keeps an event log: a ring of this many records, 1 to [`Builder::MAX_EVENTS`], between the dispatcher and
     /// [`Phalanx::take_events`].
     pub const fn events(mut self, records: usize) -> Self {
@@ -547,7 +556,7 @@ impl<D: Device> Builder<D> {
         let silent = !waiting.parks() || self.drive == Drive::Turn;
         let shared = Arc::new(Shared::new(word, &limits, waiting, silent));
         let (log, events) = self.events.map(rtrb::RingBuffer::new).unzip();
-        let dispatcher = Dispatcher::new(Arc::clone(&shared), Scheduler::new(limits, policy), log);
+        let dispatcher = Dispatcher::new(Arc::clone(&shared), Scheduler::new(limits, policy), self.recovery, log);
         let driver = Arc::new(Driver {
             taken: AtomicBool::new(false),
             thread: AtomicUsize::new(0),
