@@ -2,11 +2,13 @@
 
 use phalanx::{
     Builder, Class, Device, DeviceError, DeviceFault, Gang, LaneId, LaneMask, Phalanx, Recovery, Request, RequestError,
-    RequestId, Shutdown, Ticket,
+    RequestId, Shutdown, Ticket, Watchdog,
 };
 use std::collections::VecDeque;
+use std::future::Future as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 const MS: Duration = Duration::from_millis(1);
@@ -17,6 +19,25 @@ enum Act {
     Works,
     Fails(DeviceFault),
     Panics,
+    Hangs(Gate),
+}
+
+/// What hangs until it is opened.
+#[derive(Clone, Default, Debug)]
+struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    fn open(&self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
+    }
+
+    fn pass(&self) {
+        let mut open = self.0.0.lock().unwrap();
+        while !*open {
+            open = self.0.1.wait(open).unwrap();
+        }
+    }
 }
 
 /// What one card does next, call by call; once a list is empty the card works.
@@ -44,6 +65,10 @@ impl Told {
             Act::Works => Ok(()),
             Act::Fails(fault) => Err(DeviceError::new(id, fault, format!("told to fail: {what}"))),
             Act::Panics => panic!("told to panic: {what}"),
+            Act::Hangs(gate) => {
+                gate.pass();
+                Ok(())
+            }
         }
     }
 
@@ -105,7 +130,17 @@ fn quick() -> Recovery {
 }
 
 fn builder(lanes: usize) -> Builder<Told> {
-    Phalanx::builder().lanes(lanes).device(Told::default()).recovery(quick())
+    Phalanx::builder().lanes(lanes).device(Told::default()).recovery(quick()).watchdog(watchdog())
+}
+
+const LIMIT: Duration = Duration::from_millis(30);
+const GRACE: Duration = Duration::from_millis(30);
+
+/// So late may a ticket be on a machine that does something else meanwhile.
+const SLACK: Duration = Duration::from_secs(2);
+
+fn watchdog() -> Watchdog {
+    Watchdog { grace: GRACE, ..Watchdog::default() }
 }
 
 fn node(lanes: usize) -> Phalanx<Told> {
@@ -277,4 +312,261 @@ fn a_shutdown_does_not_wait_for_lanes_that_are_out_of_service() {
         assert!(began.elapsed() < Duration::from_secs(2));
         assert_eq!(answer(waits), Err(RequestError::ShutDown));
     }
+}
+
+/// A small request that hangs on the lane that it gets, which it tells.
+fn hanging_small(gate: &Gate) -> (Request<Card, usize>, mpsc::Receiver<usize>) {
+    let (gate, (tell, told)) = (gate.clone(), mpsc::channel());
+    let request = Request::small(move |card: &mut Card| {
+        tell.send(card.id.index()).unwrap();
+        gate.pass();
+        card.id.index()
+    });
+    (request, told)
+}
+
+/// What a ticket says of a request that was given up after this limit, with these lanes.
+fn given_up<T>(limit: Duration, hung: LaneMask) -> Result<T, RequestError> {
+    Err(RequestError::TimeLimit { limit, hung })
+}
+
+#[test]
+fn a_hung_small_fails_on_time_and_its_lane_returns_once_it_has_ended() {
+    let node = node(2);
+    let gate = Gate::default();
+    let (request, told) = hanging_small(&gate);
+    let began = Instant::now();
+    let ticket = node.submit(request.limit(LIMIT)).unwrap();
+    let hung = told.recv().unwrap();
+    assert_eq!(answer(ticket), given_up(LIMIT, lane(hung)));
+    assert!((LIMIT + GRACE..LIMIT + 2 * GRACE + SLACK).contains(&began.elapsed()), "{:?}", began.elapsed());
+    for _ in 0..20 {
+        assert_eq!(answer(node.submit(small()).unwrap()), Ok(1 - hung), "the rest goes on");
+    }
+    until("only the hung lane is held", || {
+        let now = node.snapshot();
+        (now.busy, now.offline, now.in_flight(Class::Small)) == (lane(hung), lane(hung), 0)
+    });
+    assert_eq!(node.device().probes(hung), 0, "what is held is not probed");
+    let waits = node.submit(large()).unwrap();
+    gate.open();
+    assert_eq!(answer(waits), Ok(vec![0, 1]));
+    assert_eq!(node.device().probes(hung), 1);
+    rests(&node, LaneMask::NONE);
+}
+
+#[test]
+fn a_late_output_is_dropped_once_on_the_worker() {
+    struct Drops(mpsc::Sender<String>);
+    impl Drop for Drops {
+        fn drop(&mut self) {
+            self.0.send(std::thread::current().name().unwrap().to_owned()).unwrap();
+            panic!("and panics");
+        }
+    }
+    let node = node(1);
+    let gate = Gate::default();
+    let (drops, dropped) = mpsc::channel();
+    let passes = gate.clone();
+    let ticket = node
+        .submit(
+            Request::small(move |_: &mut Card| {
+                passes.pass();
+                Drops(drops)
+            })
+            .limit(MS),
+        )
+        .unwrap();
+    assert!(matches!(answer(ticket), Err(RequestError::TimeLimit { .. })));
+    gate.open();
+    assert_eq!(dropped.recv_timeout(Duration::from_secs(10)).unwrap(), "phalanx-lane-0");
+    assert!(dropped.recv().is_err(), "once");
+    rests(&node, LaneMask::NONE);
+}
+
+#[test]
+fn a_hung_member_is_given_up_and_the_innocent_leave_at_the_limit() {
+    let node = node(4);
+    let gate = Gate::default();
+    let (left, leaves) = mpsc::channel();
+    let passes = gate.clone();
+    let began = Instant::now();
+    let request = Request::large(move |_: &mut Card, gang: &Gang<'_>| {
+        if gang.rank() == 2 {
+            passes.pass();
+        }
+        let through = gang.barrier();
+        left.send((gang.rank(), began.elapsed(), through.is_ok())).unwrap();
+        through
+    });
+    let ticket = node.submit(request.limit(LIMIT)).unwrap();
+    assert_eq!(answer(ticket), given_up(LIMIT, lane(2)));
+    assert!((LIMIT + GRACE..LIMIT + 2 * GRACE + SLACK).contains(&began.elapsed()), "{:?}", began.elapsed());
+    let mut innocent: Vec<_> = leaves.try_iter().collect();
+    innocent.sort_unstable();
+    assert_eq!(innocent.iter().map(|leave| (leave.0, leave.2)).collect::<Vec<_>>(), [(0, false), (1, false), (3, false)]);
+    assert!(innocent.iter().all(|leave| leave.1 >= LIMIT), "{innocent:?}");
+    for _ in 0..20 {
+        assert_ne!(answer(node.submit(small()).unwrap()), Ok(2), "the smalls go on, elsewhere");
+    }
+    let waits = node.submit(large()).unwrap();
+    gate.open();
+    assert_eq!(answer(waits), Ok(vec![0, 1, 2, 3]));
+    assert!(!leaves.recv().unwrap().2, "the late member finds the barrier broken");
+    rests(&node, LaneMask::NONE);
+}
+
+#[test]
+fn a_gang_that_leaves_when_asked_costs_no_lane() {
+    let node = node(3);
+    let request = Request::large(|_: &mut Card, gang: &Gang<'_>| {
+        while !gang.is_cancelled() {
+            std::thread::sleep(MS);
+        }
+        gang.barrier()
+    });
+    assert_eq!(answer(node.submit(request.limit(LIMIT)).unwrap()).map(|_| ()), given_up(LIMIT, LaneMask::NONE));
+    assert!(node.snapshot().offline.is_empty());
+    assert_eq!(answer(node.submit(large()).unwrap()), Ok(vec![0, 1, 2]));
+    rests(&node, LaneMask::NONE);
+}
+
+#[test]
+fn a_device_that_hangs_is_a_hang() {
+    for begins in [true, false] {
+        let node = node(2);
+        let gate = Gate::default();
+        if begins {
+            node.device().begin(1, [Act::Hangs(gate.clone())]);
+        } else {
+            node.device().finish(1, [Act::Hangs(gate.clone())]);
+        }
+        let ticket = node.submit(large().limit(LIMIT)).unwrap();
+        assert_eq!(answer(ticket), given_up(LIMIT, lane(1)));
+        assert_eq!(answer(node.submit(small()).unwrap()), Ok(0));
+        gate.open();
+        until("the lane is back", || node.snapshot().offline.is_empty());
+        rests(&node, LaneMask::NONE);
+    }
+}
+
+#[test]
+fn a_probe_that_hangs_is_given_up_and_its_late_success_counts_for_nothing() {
+    let node = builder(2).recovery(Recovery { probe_limit: LIMIT, ..quick() }).build().unwrap();
+    let gate = Gate::default();
+    node.device().finish(0, [LANE]);
+    node.device().probe(0, [Act::Hangs(gate.clone()), LANE]);
+    assert!(use_lane(&node, 0).is_err());
+    until("the probe began", || node.device().probes(0) == 1);
+    std::thread::sleep(LIMIT + 20 * MS);
+    gate.open();
+    until("the lane is back", || node.snapshot().offline.is_empty());
+    assert_eq!(node.device().probes(0), 3, "one that hung, one that failed, one that passed");
+    rests(&node, LaneMask::NONE);
+}
+
+#[test]
+fn a_worker_that_hangs_after_its_release_fails_the_next_request_of_its_lane() {
+    /// The worker wakes it after it has released its lane.
+    struct Hangs(Gate);
+    impl Wake for Hangs {
+        fn wake(self: Arc<Self>) {
+            self.0.pass();
+        }
+    }
+    let node = node(1);
+    let (gate, running) = (Gate::default(), Gate::default());
+    let waker = Waker::from(Arc::new(Hangs(gate.clone())));
+    let passes = running.clone();
+    let mut first = Box::pin(node.submit(Request::small(move |_: &mut Card| passes.pass())).unwrap());
+    assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    running.open();
+    until("it is over", || node.snapshot().in_flight(Class::Small) == 0);
+    // Nobody comes to take it.
+    assert_eq!(answer(node.submit(small().limit(LIMIT)).unwrap()), given_up(LIMIT, lane(0)));
+    gate.open();
+    assert_eq!(answer(node.submit(small()).unwrap()), Ok(0));
+    rests(&node, LaneMask::NONE);
+}
+
+#[test]
+fn a_request_that_ends_as_it_is_given_up_has_one_end() {
+    let node = builder(3).watchdog(Watchdog { grace: MS, ..watchdog() }).build().unwrap();
+    let end = Instant::now() + Duration::from_millis(700);
+    let (mut completed, mut failed) = (0, 0);
+    let mut round = 0_u32;
+    while Instant::now() < end {
+        round += 1;
+        // Around the moment at which it is given up, 2 ms after its start.
+        let time = Duration::from_micros(1_800 + u64::from(round * 37 % 900));
+        let tickets: Vec<_> = (0..3)
+            .map(|_| {
+                let spin = move |card: &mut Card| {
+                    std::thread::sleep(time);
+                    vec![card.id.index()]
+                };
+                node.submit(Request::small(spin).limit(MS)).unwrap()
+            })
+            .collect();
+        let gang = node.submit(
+            Request::large(move |_: &mut Card, gang: &Gang<'_>| {
+                std::thread::sleep(time);
+                Ok(vec![gang.rank()])
+            })
+            .limit(MS)
+            .deadline(5 * MS),
+        );
+        for ticket in tickets {
+            match answer(ticket) {
+                Ok(_) => completed += 1,
+                Err(RequestError::TimeLimit { .. }) => failed += 1,
+                Err(other) => panic!("{other}"),
+            }
+        }
+        if let Ok(gang) = gang {
+            let result = answer(gang);
+            assert!(matches!(result, Ok(_) | Err(RequestError::TimeLimit { .. } | RequestError::Expired)), "{result:?}");
+        }
+    }
+    assert!(completed + failed > 0);
+    until("all lanes are back", || node.snapshot().offline.is_empty());
+    rests(&node, LaneMask::NONE);
+}
+
+#[test]
+fn a_shutdown_detaches_and_names_a_hung_worker_which_ends_when_it_can() {
+    for (how, limit) in [(Shutdown::Finish, LIMIT), (Shutdown::Abort, Duration::MAX)] {
+        let node = builder(3).watchdog(Watchdog { abort: Some(LIMIT), ..watchdog() }).build().unwrap();
+        let device = Arc::downgrade(&node.device().0);
+        let gate = Gate::default();
+        let (request, told) = hanging_small(&gate);
+        let ticket = node.submit(request.limit(limit)).unwrap();
+        let hung = told.recv().unwrap();
+        let began = Instant::now();
+        let report = node.shutdown(how);
+        assert!(began.elapsed() < LIMIT + 2 * GRACE + SLACK, "{:?}", began.elapsed());
+        assert!(report.complete);
+        assert_eq!((report.busy, report.offline), (lane(hung), lane(hung)));
+        assert_eq!(report.detached, [format!("phalanx-lane-{hung}")]);
+        assert!(matches!(answer(ticket), Err(RequestError::TimeLimit { hung: lanes, .. }) if lanes == lane(hung)));
+        assert!(node.shutdown(Shutdown::Abort).complete, "once more");
+        drop(node);
+        assert!(device.upgrade().is_some(), "the worker still has it");
+        gate.open();
+        until("the worker has ended", || device.upgrade().is_none());
+    }
+}
+
+#[test]
+fn a_shutdown_does_not_wait_long_for_a_probe() {
+    let node = node(2);
+    let gate = Gate::default();
+    node.device().finish(0, [LANE]);
+    node.device().probe(0, [Act::Hangs(gate.clone())]);
+    assert!(use_lane(&node, 0).is_err());
+    until("the probe began", || node.device().probes(0) == 1);
+    let report = node.shutdown(Shutdown::Finish);
+    assert!(report.complete);
+    assert_eq!(report.detached, ["phalanx-lane-0"]);
+    gate.open();
 }

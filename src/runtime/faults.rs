@@ -16,6 +16,8 @@ use std::time::Duration;
 pub enum Fault {
     /// The device said so, by [`DeviceFault::Lane`](crate::DeviceFault::Lane), or panicked.
     Device,
+    /// A request did not let go of it within its limit and the grace, or a probe did not end. While it is held it is not probed.
+    Hung,
     /// Too many requests in a row failed on it by a device error; see [`Recovery::breaker`].
     Breaker,
     /// The device said that it is gone for good, by [`DeviceFault::Lost`](crate::DeviceFault::Lost).
@@ -40,6 +42,8 @@ pub struct Recovery {
     pub breaker: Option<u32>,
     /// After so many failed probes in a row the lane is given up as lost. Default: `None`, never: a probe a minute costs nothing.
     pub attempts: Option<u32>,
+    /// How long a probe may take; after that the lane counts as hung. Default: 30 s, several times what opening a GPU takes.
+    pub probe_limit: Duration,
 }
 
 impl Default for Recovery {
@@ -50,7 +54,50 @@ impl Default for Recovery {
             good_runs: 32,
             breaker: Some(8),
             attempts: None,
+            probe_limit: Duration::from_secs(30),
         }
+    }
+}
+
+/// How long requests may hold their lanes: [`Builder::watchdog`](super::Builder::watchdog).
+///
+/// A request that is past its limit is asked to stop, and if it is large its gang is broken, so that those at the barrier leave. Who still
+/// holds a lane after [`grace`](Self::grace) is given up with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Watchdog {
+    /// The limit of a request without one of its own, as a multiple of how long it is predicted to run. Default: 20, which a slow one does
+    /// not reach: a false alarm costs a request, and a lane for as long as it still runs. `None`: only requests with a limit are watched.
+    pub times: Option<u32>,
+    /// But no limit by prediction is shorter. Default: 30 s, since what is short may meet a driver that loads or compiles something.
+    pub at_least: Duration,
+    /// The limit of a request of which nothing can be predicted yet. Default: 10 min. `None`: none.
+    pub unpredicted: Option<Duration>,
+    /// How long a request that is past its limit has to end after it was asked. Default: 1 s, some thousand barriers and many steps of
+    /// what looks whether it is to stop.
+    pub grace: Duration,
+    /// How long requests that run may go on running once the node is shut down by [`Shutdown::Abort`](super::Shutdown::Abort), if their
+    /// limits are not shorter. It is what bounds that. Default: 30 s. `None`: to their ends.
+    pub abort: Option<Duration>,
+}
+
+impl Watchdog {
+    /// Nothing is watched but requests with a limit of their own, and a shutdown waits for what runs.
+    pub const OFF: Self =
+        Self { times: None, at_least: Duration::from_secs(30), unpredicted: None, grace: Duration::from_secs(1), abort: None };
+
+    /// The limit of a request that has none of its own.
+    #[inline]
+    pub(super) fn limit(&self, predicted: Option<Nanos>) -> Nanos {
+        match (self.times, predicted) {
+            (Some(times), Some(predicted)) => Nanos(predicted.0.saturating_mul(u64::from(times))).max(Nanos::from(self.at_least)),
+            _ => self.unpredicted.map_or(Nanos::MAX, Nanos::from),
+        }
+    }
+}
+
+impl Default for Watchdog {
+    fn default() -> Self {
+        Self { times: Some(20), unpredicted: Some(Duration::from_secs(600)), abort: Some(Duration::from_secs(30)), ..Self::OFF }
     }
 }
 
@@ -146,10 +193,11 @@ impl Books {
         self.lanes[lane].next_try
     }
 
-    /// A probe begins.
-    pub(super) fn probe(&mut self, lane: usize) {
+    /// A probe begins. How long it may take.
+    pub(super) fn probe(&mut self, lane: usize) -> Nanos {
         let book = &mut self.lanes[lane];
         (book.probed, book.next_try) = (book.faults, None);
+        self.recovery.map_or(Nanos::MAX, |recovery| Nanos::from(recovery.probe_limit))
     }
 
     /// A probe ended, by this fault or by none, and its lane is idle.
@@ -224,7 +272,7 @@ mod tests {
     }
 
     fn recovery() -> Recovery {
-        Recovery { first_wait: 10 * MS, longest_wait: 35 * MS, good_runs: 2, breaker: Some(3), attempts: None }
+        Recovery { first_wait: 10 * MS, longest_wait: 35 * MS, good_runs: 2, breaker: Some(3), ..Recovery::default() }
     }
 
     #[test]
@@ -286,6 +334,16 @@ mod tests {
             [true, true, false, true, true, true].map(|failed| books.ended(2, failed)),
             [false, false, false, false, false, true]
         );
+    }
+
+    #[test]
+    fn a_limit_is_a_multiple_of_the_prediction_and_has_a_floor() {
+        let watchdog = Watchdog::default();
+        assert_eq!(watchdog.limit(Some(at(10_000))), at(200_000));
+        assert_eq!(watchdog.limit(Some(at(1))), at(30_000));
+        assert_eq!(watchdog.limit(Some(Nanos::MAX)), Nanos::MAX);
+        assert_eq!(watchdog.limit(None), at(600_000));
+        assert_eq!(Watchdog::OFF.limit(Some(at(1))), Nanos::MAX);
     }
 
     #[test]

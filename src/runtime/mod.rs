@@ -38,7 +38,7 @@ mod wait;
 mod worker;
 
 pub use affinity::{Pinning, Placement};
-pub use faults::{Fault, Recovery};
+pub use faults::{Fault, Recovery, Watchdog};
 pub use gang::{Gang, GangBroken};
 pub use life::Phase;
 pub use node::{BuildError, Builder, Drive, EventReader, NodeSnapshot, Phalanx, Shutdown, ShutdownReport, Turn};

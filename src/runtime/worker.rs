@@ -9,6 +9,7 @@ use super::ticket::RequestError;
 use crate::device::{Device, DeviceError, DeviceFault};
 use crate::sync::mutant;
 use crate::types::{Epoch, LaneId, LaneMask, Nanos};
+use crate::word::{Flags, View};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -66,17 +67,24 @@ impl<D: Device> Worker<'_, D> {
     pub(crate) fn serve(&self, mut opened: D::Lane) {
         let mailbox = &self.shared.lane(self.lane).mailbox;
         loop {
-            match mailbox.take(&self.shared.waiting) {
+            let released = match mailbox.take(&self.shared.waiting) {
                 Mail::Small(request) => self.run(&mut opened, request, None),
                 Mail::Member(request, epoch) => self.run(&mut opened, request, Some(epoch)),
                 Mail::Probe => self.probe(&mut opened),
                 Mail::Quit => break,
+            };
+            // A closed node does not probe, so that the only mail that may still come is Quit; and it does not come if the dispatcher
+            // ended before this lane was released.
+            let out = released.flags.contains(Flags::CLOSED) && released.offline.contains(self.lane);
+            if out && !mutant("worker.serve:waits-for-quit") {
+                break;
             }
         }
         drop_quietly(opened);
     }
 
-    fn run(&self, opened: &mut D::Lane, request: Arc<dyn Runnable<D::Lane>>, epoch: Option<Epoch>) {
+    /// Gives the word as the release found it.
+    fn run(&self, opened: &mut D::Lane, request: Arc<dyn Runnable<D::Lane>>, epoch: Option<Epoch>) -> View {
         let header = request.header();
         let mut report = Report::default();
         let mut settled = Settled::Over;
@@ -103,6 +111,17 @@ impl<D: Device> Worker<'_, D> {
         {
             self.shared.unpark(quarantined.wake);
         }
+        let released = self.let_go();
+        // The lane is free by now: to wake a thread takes microseconds, and what the request captured may take long to drop.
+        if settled == Settled::Awaited && !mutant("worker.run:wakes-no-ticket") {
+            request.header().wake();
+        }
+        drop_quietly(request);
+        released
+    }
+
+    /// Releases the lane, and wakes whom that concerns. Gives the word as the release found it.
+    fn let_go(&self) -> View {
         let released = self.shared.word.release(self.lane);
         if !mutant("worker.run:wakes-no-peer") {
             self.shared.unpark(released.wake);
@@ -110,15 +129,11 @@ impl<D: Device> Worker<'_, D> {
         if !mutant("worker.run:no-bell") {
             self.shared.bell.ring();
         }
-        // The lane is free by now: to wake a thread takes microseconds, and what the request captured may take long to drop.
-        if settled == Settled::Awaited && !mutant("worker.run:wakes-no-ticket") {
-            request.header().wake();
-        }
-        drop_quietly(request);
+        released.before
     }
 
-    /// Tries whether the lane is usable again.
-    fn probe(&self, opened: &mut D::Lane) {
+    /// Tries whether the lane is usable again. Gives the word as the release found it.
+    fn probe(&self, opened: &mut D::Lane) -> View {
         let probed = self.guarded(|| self.device.probe(self.lane, opened));
         let mut report = Report { ended: self.shared.clock.now(), ..Report::default() };
         if let Err(error) = probed {
@@ -127,9 +142,7 @@ impl<D: Device> Worker<'_, D> {
             report.fault = Some(fault_of(&error).unwrap_or(Fault::Device));
         }
         self.shared.lane(self.lane).leave(report);
-        // Nobody waits at a barrier for a lane that is out of service.
-        let _ = self.shared.word.release(self.lane);
-        self.shared.bell.ring();
+        self.let_go()
     }
 
     /// The part between start and settlement.
