@@ -1,8 +1,8 @@
 //! Faults of lanes: what the ticket gets, what becomes of the lane, and when it comes back. The device does as it is told.
 
 use phalanx::{
-    Builder, Class, Device, DeviceError, DeviceFault, Gang, LaneId, LaneMask, Phalanx, Recovery, Request, RequestError,
-    RequestId, Shutdown, Ticket, Watchdog,
+    Builder, Class, Device, DeviceError, DeviceFault, Gang, LaneId, LaneMask, Phalanx, Recovery, RejectReason, Request,
+    RequestError, RequestId, Shutdown, Ticket, Watchdog,
 };
 use std::collections::VecDeque;
 use std::future::Future as _;
@@ -569,4 +569,60 @@ fn a_shutdown_does_not_wait_long_for_a_probe() {
     assert!(report.complete);
     assert_eq!(report.detached, ["phalanx-lane-0"]);
     gate.open();
+}
+
+#[test]
+fn larges_wait_for_a_missing_lane_up_to_the_bound_and_are_taken_again_when_it_is_back() {
+    let wait = 60 * MS;
+    let node = builder(2).recovery(Recovery { large_wait: wait, ..quick() }).build().unwrap();
+    let gate = Gate::default();
+    let (request, told) = hanging_small(&gate);
+    let ticket = node.submit(request.limit(MS)).unwrap();
+    let hung = told.recv().unwrap();
+    assert!(answer(ticket).is_err());
+    let began = Instant::now();
+    let waits: Vec<_> = (0..3).map(|_| node.submit(large()).unwrap()).collect();
+    let cancelled = node.submit(large()).unwrap();
+    cancelled.cancel();
+    let expires = node.submit(large().deadline(5 * MS)).unwrap();
+    assert_eq!(answer(expires), Err(RequestError::Expired));
+    assert_eq!(answer(node.submit(small()).unwrap()), Ok(1 - hung), "the smalls go on");
+    let missing = lane(hung);
+    for ticket in waits {
+        assert_eq!(answer(ticket), Err(RequestError::LanesMissing { lanes: missing }));
+    }
+    assert!((wait - 20 * MS..wait + SLACK).contains(&began.elapsed()), "{:?}", began.elapsed());
+    assert_eq!(answer(cancelled), Err(RequestError::Cancelled));
+    let rejected = node.submit(large()).unwrap_err();
+    assert_eq!(rejected.reason, RejectReason::LanesMissing { lanes: missing });
+    assert_eq!(rejected.request.class(), Class::Large, "it is handed back");
+    assert_eq!(answer(node.submit(small()).unwrap()), Ok(1 - hung));
+    gate.open();
+    let mut again = None;
+    until("larges are taken again", || {
+        again = node.submit(large()).ok();
+        again.is_some()
+    });
+    assert_eq!(answer(again.unwrap()), Ok(vec![0, 1]));
+    rests(&node, LaneMask::NONE);
+}
+
+#[test]
+fn nobody_waits_for_a_lane_that_is_lost() {
+    let node = node(2);
+    let gate = Gate::default();
+    let passes = gate.clone();
+    node.device().finish(0, [Act::Fails(DeviceFault::Lost)]);
+    node.device().finish(1, [Act::Fails(DeviceFault::Lost)]);
+    let first = node.submit(Request::small(move |card: &mut Card| {
+        passes.pass();
+        card.id.index()
+    }));
+    let waits = node.submit(large()).unwrap();
+    gate.open();
+    let Err(RequestError::Device(error)) = answer(first.unwrap()) else { panic!("it was lost") };
+    assert_eq!(answer(waits), Err(RequestError::LanesMissing { lanes: error.lane().mask() }));
+    let reason = node.submit(large()).unwrap_err().reason;
+    assert_eq!(reason, RejectReason::LanesMissing { lanes: error.lane().mask() });
+    rests(&node, error.lane().mask());
 }

@@ -68,12 +68,18 @@ impl Header {
         self.reason.store(lanes.bits(), Ordering::Relaxed);
     }
 
+    /// For the dispatcher, before it gives up a request that waited for these lanes.
+    fn blame_missing(&self, lanes: LaneMask) {
+        // ORDERING: Relaxed, as above.
+        self.reason.store(lanes.bits() | MISSING, Ordering::Relaxed);
+    }
+
     /// Why the dispatcher gave it up, which it did.
     fn given_up_for(&self) -> RequestError {
         // ORDERING: Relaxed: `Life::verdict` has acquired it.
         let reason = self.reason.load(Ordering::Relaxed);
         let lanes = LaneMask::from_bits(reason & !MISSING);
-        self.over_time(lanes)
+        if reason & MISSING != 0 { RequestError::LanesMissing { lanes } } else { self.over_time(lanes) }
     }
 
     fn over_time(&self, hung: LaneMask) -> RequestError {
@@ -92,6 +98,20 @@ impl Header {
     /// Ends a request that never ran. Whether this was what ended it.
     pub(crate) fn give_up(&self, from: Phase, to: Phase) -> bool {
         match self.life.end(from, to) {
+            Ending::Ended { awaited } => {
+                if awaited {
+                    self.wake();
+                }
+                true
+            }
+            Ending::Refused(_) => false,
+        }
+    }
+
+    /// Fails a queued request that waits for these lanes in vain. Whether this was what ended it.
+    pub(crate) fn fail_missing(&self, lanes: LaneMask) -> bool {
+        self.blame_missing(lanes);
+        match self.life.give_up() {
             Ending::Ended { awaited } => {
                 if awaited {
                     self.wake();

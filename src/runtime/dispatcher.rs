@@ -113,6 +113,10 @@ pub(crate) struct Dispatcher<L> {
     hung: LaneMask,
     books: Books,
     watchdog: Watchdog,
+    /// Since when a lane has been out of service without a break.
+    missing_since: Option<Nanos>,
+    /// The lanes that the door was told larges wait for in vain.
+    missing: LaneMask,
     /// The next moment at which a lane is to be looked after, or earlier.
     timer: Nanos,
     /// The word as the latest turn saw it before it did anything.
@@ -152,6 +156,8 @@ impl<L: 'static> Dispatcher<L> {
             probe_due: [Nanos::MAX; MAX_LANES],
             hung: LaneMask::NONE,
             watchdog,
+            missing_since: None,
+            missing: LaneMask::NONE,
             books: Books::new(recovery),
             timer: Nanos::MAX,
             seen: None,
@@ -220,6 +226,9 @@ impl<L: 'static> Dispatcher<L> {
         if self.timer <= now {
             self.look_after_lanes(now);
             progress = true;
+        }
+        if self.missing_since.is_some() || !self.offline.is_empty() {
+            progress |= self.look_for_missing(now);
         }
         progress |= self.shut_down(now);
         if progress {
@@ -347,6 +356,40 @@ impl<L: 'static> Dispatcher<L> {
                 }
             }
             Probed::Stay => self.timer = self.timer.min(self.books.next_try(lane.index()).unwrap_or(Nanos::MAX)),
+        }
+    }
+
+    /// Fails the larges that wait for lanes which have been missing for too long. Whether something changed.
+    fn look_for_missing(&mut self, now: Nanos) -> bool {
+        if self.offline.is_empty() {
+            self.missing_since = None;
+            let told = !self.missing.is_empty();
+            self.tell_missing(LaneMask::NONE);
+            return told;
+        }
+        let until = self.books.wait_until(*self.missing_since.get_or_insert(now));
+        let lost = self.offline.into_iter().any(|lane| self.books.is_lost(lane.index()));
+        // A shutdown has its own end for them.
+        if self.closing.is_some() {
+            return false;
+        }
+        if now < until && !lost {
+            self.timer = self.timer.min(until);
+            return false;
+        }
+        let news = self.missing != self.offline;
+        self.tell_missing(self.offline);
+        let some = self.scheduler.queued(Class::Large) > 0;
+        if some {
+            self.give_up_queued(now, &[Class::Large], Some(self.offline));
+        }
+        news || some
+    }
+
+    fn tell_missing(&mut self, lanes: LaneMask) {
+        if self.missing != lanes {
+            self.missing = lanes;
+            self.shared.set_missing(lanes);
         }
     }
 
@@ -741,7 +784,7 @@ impl<L: 'static> Dispatcher<L> {
         self.aborted = true;
         self.shared.word.close();
         self.tell(now, Event::Close);
-        self.give_up_queued(now, &Class::ALL);
+        self.give_up_queued(now, &Class::ALL, None);
         true
     }
 
@@ -756,7 +799,7 @@ impl<L: 'static> Dispatcher<L> {
             let hopeless = if none_left { &Class::ALL[..] } else { &[Class::Large] };
             if hopeless.iter().any(|&class| self.scheduler.queued(class) > 0) {
                 progress = true;
-                self.give_up_queued(now, hopeless);
+                self.give_up_queued(now, hopeless, None);
             }
         }
         if self.nothing_left() {
@@ -774,7 +817,8 @@ impl<L: 'static> Dispatcher<L> {
                 || Class::ALL.iter().all(|&class| self.shared.door(class).is_finished()))
     }
 
-    fn give_up_queued(&mut self, now: Nanos, classes: &[Class]) {
+    /// Ends what is queued, because the node shuts down or because these lanes are missing.
+    fn give_up_queued(&mut self, now: Nanos, classes: &[Class], missing: Option<LaneMask>) {
         for slot in 0..self.queued.len() {
             let Some(request) = &self.queued[slot] else { continue };
             if !classes.contains(&request.header().job.class) {
@@ -782,9 +826,12 @@ impl<L: 'static> Dispatcher<L> {
             }
             let job = JobRef { slot: slot as u32, id: request.header().job.id };
             let Some(request) = self.unqueue(job) else { continue };
-            let ours = request.header().give_up(Phase::Queued, Phase::ShutDown);
+            let (ours, terminal) = match missing {
+                None => (request.header().give_up(Phase::Queued, Phase::ShutDown), Terminal::ShutDown),
+                Some(lanes) => (request.header().fail_missing(lanes), Terminal::Failed),
+            };
             self.left(request.header(), !ours);
-            self.over(now, &*request, if ours { Terminal::ShutDown } else { Terminal::Cancelled }, None, now);
+            self.over(now, &*request, if ours { terminal } else { Terminal::Cancelled }, None, now);
             drop_quietly(request);
             self.tell(now, Event::Cancel(job));
         }

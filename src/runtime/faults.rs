@@ -44,6 +44,11 @@ pub struct Recovery {
     pub attempts: Option<u32>,
     /// How long a probe may take; after that the lane counts as hung. Default: 30 s, several times what opening a GPU takes.
     pub probe_limit: Duration,
+    /// How long large requests wait for the return of lanes that are out of service, counted from when the first of them went. Those that
+    /// wait then fail with [`RequestError::LanesMissing`](super::RequestError::LanesMissing), and further ones are turned away with
+    /// [`RejectReason::LanesMissing`](super::RejectReason::LanesMissing), until every lane is back. A lane that is lost is not waited for.
+    /// Default: 60 s, in which even a lane with many strikes is probed once.
+    pub large_wait: Duration,
 }
 
 impl Default for Recovery {
@@ -55,6 +60,7 @@ impl Default for Recovery {
             breaker: Some(8),
             attempts: None,
             probe_limit: Duration::from_secs(30),
+            large_wait: Duration::from_secs(60),
         }
     }
 }
@@ -239,8 +245,12 @@ impl Books {
         false
     }
 
+    /// Until when larges wait for lanes that are out of service since then.
+    pub(super) fn wait_until(&self, since: Nanos) -> Nanos {
+        self.recovery.map_or(Nanos::ZERO, |recovery| since + Nanos::from(recovery.large_wait))
+    }
+
     /// Whether the lane will not come back.
-    #[cfg(test)]
     pub(super) fn is_lost(&self, lane: usize) -> bool {
         let book = &self.lanes[lane];
         book.fault == Some(Fault::Lost) || book.fault.is_some() && self.recovery.is_none()

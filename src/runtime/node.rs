@@ -7,7 +7,7 @@ use super::clock::Clock;
 use super::dispatcher::Dispatcher;
 use super::faults::{Recovery, Watchdog};
 use super::mailbox::Mailbox;
-use super::request::{Rejected, Request};
+use super::request::{RejectReason, Rejected, Request};
 use super::ticket::Ticket;
 use super::wait::{Bell, Wait, Waiting};
 use super::worker::{Mail, Report, Worker};
@@ -82,6 +82,8 @@ pub(crate) struct Shared<L> {
     closing: AtomicU32,
     stopping: AtomicBool,
     stopped: Latch,
+    /// The lanes for which larges wait no longer; none while they may come.
+    missing: AtomicU64,
 }
 
 const OPEN: u32 = 0;
@@ -108,7 +110,27 @@ impl<L> Shared<L> {
             closing: AtomicU32::new(OPEN),
             stopping: AtomicBool::new(false),
             stopped: Latch::new(),
+            missing: AtomicU64::new(0),
         }
+    }
+
+    /// For the dispatcher: says which lanes larges wait for in vain.
+    pub(crate) fn set_missing(&self, lanes: LaneMask) {
+        // ORDERING: Relaxed: the bits are the whole message. The dispatcher fails those that passed before it is seen.
+        self.missing.store(lanes.bits(), Ordering::Relaxed);
+    }
+
+    /// Whether a request of this class would wait in vain.
+    #[inline]
+    fn lacks_lanes(&self, class: Class) -> Result<(), RejectReason> {
+        if class == Class::Large {
+            // ORDERING: Relaxed, as above.
+            let lanes = LaneMask::from_bits(self.missing.load(Ordering::Relaxed));
+            if !lanes.is_empty() {
+                return Err(RejectReason::LanesMissing { lanes });
+            }
+        }
+        Ok(())
     }
 
     #[inline]
@@ -679,10 +701,11 @@ impl<D: Device> Phalanx<D> {
     /// Hands a request to the node. Returns at once.
     ///
     /// # Errors
-    /// [`Rejected`], with the request in it, if the queue of its class is full or the node is shut down.
+    /// [`Rejected`], with the request in it, if the queue of its class is full, the node is shut down, or it is large and lanes are missing for
+    /// too long; see [`RejectReason`](super::RejectReason).
     pub fn submit<T>(&self, request: Request<D::Lane, T>) -> Result<Ticket<T>, Rejected<Request<D::Lane, T>>> {
         let class = request.class();
-        if let Err(reason) = self.shared.door(class).enter() {
+        if let Err(reason) = self.shared.lacks_lanes(class).and_then(|()| self.shared.door(class).enter()) {
             self.shared.counters.rejected(class);
             return Err(Rejected { request, reason });
         }

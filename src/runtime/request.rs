@@ -4,7 +4,7 @@ use super::cell::{LargeCell, Resolve, Runnable, SmallCell};
 use super::gang::{Gang, GangBroken};
 use super::node::Shared;
 use crate::scheduler::Job;
-use crate::types::{Class, ModelKey, Nanos, RequestId};
+use crate::types::{Class, LaneMask, ModelKey, Nanos, RequestId};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -176,6 +176,13 @@ pub enum RejectReason {
     /// The node is being shut down, or was.
     #[error("the node is shut down")]
     Closed,
+    /// It is large, and lanes have been out of service for longer than [`Recovery::large_wait`](super::Recovery::large_wait), or are lost.
+    /// Larges are taken again when every lane is back.
+    #[error("lanes {lanes} are out of service, and a large request needs every lane")]
+    LanesMissing {
+        /// The lanes that are missing.
+        lanes: LaneMask,
+    },
 }
 
 /// A request that was not taken, handed back.

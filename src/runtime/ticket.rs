@@ -38,6 +38,12 @@ pub enum RequestError {
         /// The lanes that it did not let go. They are out of service until what runs there has ended, and a probe has passed.
         hung: LaneMask,
     },
+    /// It is large, and lanes have been out of service for longer than [`Recovery::large_wait`](super::Recovery::large_wait), or are lost.
+    #[error("lanes {lanes} are out of service, and a large request needs every lane")]
+    LanesMissing {
+        /// The lanes that are missing.
+        lanes: LaneMask,
+    },
     /// Its deadline passed before it started.
     #[error("the deadline passed before the request started")]
     Expired,

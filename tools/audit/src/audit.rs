@@ -356,6 +356,8 @@ fn one_end(report: &mut Report, id: u64, request: &Request) {
     let name = TERMINALS[outcome.terminal];
     let fits = match (name, request.state) {
         ("completed" | "failed", State::Finished) => true,
+        // A large one that waited in vain for a lane out of service.
+        ("failed", State::Withdrawn) => request.large == Some(true),
         // Found late or withdrawn by the ingress, before the scheduler had heard of it; or between decision and hand-over.
         ("expired", State::Expired | State::Withdrawn | State::Unknown) => true,
         ("cancelled" | "shut_down", State::Withdrawn | State::Unknown) => true,
