@@ -65,7 +65,7 @@ mod readme {}
 
 pub use device::{Device, DeviceError, DeviceFault, Emulated, EmulatedLane};
 pub use runtime::{
-    BuildError, Builder, Cancel, CancelOnDrop, Drive, Gang, GangBroken, Phalanx, Phase, RejectReason, Rejected, Request,
-    RequestError, Shutdown, Ticket, Turn, Wait,
+    BuildError, Builder, Cancel, CancelOnDrop, Drive, Fault, Gang, GangBroken, Phalanx, Phase, Recovery, RejectReason, Rejected,
+    Request, RequestError, Shutdown, Ticket, Turn, Wait, Watchdog,
 };
 pub use types::{Class, Epoch, LaneId, LaneMask, ModelKey, Nanos, RequestId};

@@ -182,6 +182,19 @@ impl FromIterator<LaneId> for LaneMask {
     }
 }
 
+/// As a person reads it: `0, 3, 5`.
+impl fmt::Display for LaneMask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, lane) in self.into_iter().enumerate() {
+            if i > 0 {
+                f.write_str(", ")?;
+            }
+            fmt::Display::fmt(&lane, f)?;
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Debug for LaneMask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "LaneMask({:#b})", self.0)

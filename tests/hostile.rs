@@ -93,7 +93,7 @@ fn an_output_that_panics_when_the_device_fails_its_request() {
 
 #[test]
 fn a_shutdown_without_any_lane_in_service() {
-    let node = Phalanx::builder().lanes(1).device(Faulty::default()).build().unwrap();
+    let node = Phalanx::builder().lanes(1).device(Faulty::default()).recovery(None).build().unwrap();
     *node.device().0.lock().unwrap() = Some(DeviceFault::Lane);
     assert!(node.submit(Request::small(|_: &mut LaneId| ())).unwrap().wait().is_err());
     let stranded = node.submit(Request::small(|_: &mut LaneId| ())).unwrap();

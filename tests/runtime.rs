@@ -156,7 +156,8 @@ fn what_starts_since_a_lane_was_lost_is_not_taken_for_ended() {
         }
     }
     for policy in POLICIES {
-        let node = Phalanx::builder().lanes(2).device(LosesLanes).policy(policy.name.parse().unwrap()).drive(Drive::Turn);
+        let node =
+            Phalanx::builder().lanes(2).device(LosesLanes).recovery(None).policy(policy.name.parse().unwrap()).drive(Drive::Turn);
         let node = node.build().unwrap();
         let turn = || while node.turn() == Turn::Progress {};
         let (open, gate) = mpsc::channel::<()>();
@@ -185,7 +186,7 @@ fn what_starts_since_a_lane_was_lost_is_not_taken_for_ended() {
         }
         waiting.join().unwrap().unwrap();
         assert!(node.shutdown(Shutdown::Finish).complete);
-        assert_eq!(gang.wait(), Err(RequestError::ShutDown));
+        assert_eq!(gang.wait(), Err(RequestError::LanesMissing { lanes: LaneId::new(0).mask() }));
     }
 }
 
@@ -656,19 +657,17 @@ fn device_errors_fail_their_request_and_no_other() {
 
 #[test]
 fn a_lost_lane_is_out_of_service_and_the_smalls_go_on() {
-    let node = Phalanx::builder().lanes(3).device(Faulty::default()).build().unwrap();
+    let node = Phalanx::builder().lanes(3).device(Faulty::default()).recovery(None).build().unwrap();
     node.device().panics.store(true, Ordering::Relaxed);
     let error = node.submit(Request::small(|lane: &mut LaneId| *lane)).unwrap().wait().unwrap_err();
     assert!(matches!(error, RequestError::Device(ref e) if e.fault() == DeviceFault::Lane), "{error:?}");
-    let large = node.submit(Request::large(|_: &mut LaneId, _: &Gang<'_>| Ok(()))).unwrap();
     for _ in 0..50 {
         let lane = node.submit(Request::small(|lane: &mut LaneId| *lane)).unwrap().wait().unwrap();
         assert!(!node.snapshot().offline.contains(lane), "a lane out of service got work");
     }
     assert_eq!(node.snapshot().offline.count(), 1);
-    assert_eq!(large.phase(), Phase::Queued, "a gang needs every lane");
-    node.shutdown(Shutdown::Finish);
-    assert_eq!(large.wait(), Err(RequestError::ShutDown));
+    let rejected = node.submit(Request::large(|_: &mut LaneId, _: &Gang<'_>| Ok(()))).unwrap_err();
+    assert_eq!(rejected.reason, RejectReason::LanesMissing { lanes: node.snapshot().offline }, "a gang needs every lane");
 }
 
 #[derive(Debug)]

@@ -36,17 +36,33 @@ pub trait Device: Send + Sync + 'static {
     /// # Errors
     /// If something did: the request fails with this.
     fn finish(&self, lane: &mut Self::Lane, request: RequestId) -> Result<(), DeviceError>;
+
+    /// The lane is out of service, and nothing runs on it: makes it usable again, if that can be done, and tries whether it is. Called on
+    /// the lane's worker thread, again and again with growing waits, until it succeeds; then the lane goes back into service.
+    ///
+    /// By default the lane is opened anew and the old one dropped, which is what a GPU's sticky error asks for. A device that can have a
+    /// lane open only once, or can tell more cheaply, has a probe of its own.
+    ///
+    /// # Errors
+    /// If the lane is of no use yet: it stays out of service and is probed again later, unless the fault is [`DeviceFault::Lost`].
+    fn probe(&self, id: LaneId, lane: &mut Self::Lane) -> Result<(), DeviceError> {
+        *lane = self.open(id)?;
+        Ok(())
+    }
 }
 
 /// What a device's error means for its lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum DeviceFault {
     /// Only the request failed; the lane goes on.
     Request,
     /// Work of two requests met on one GPU: the rule that everything else rests on is broken. A bug, of the device or of Phalanx.
     Isolation,
-    /// The lane is of no use any more: it is taken out of service.
+    /// The lane is of no use any more: it is taken out of service, and probed until it is usable again.
     Lane,
+    /// The lane's GPU is gone for good: it is taken out of service, and never tried again.
+    Lost,
 }
 
 /// Something went wrong on a lane.

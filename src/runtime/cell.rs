@@ -11,9 +11,9 @@ use super::life::{Ending, Life, Phase};
 use super::node::Shared;
 use super::ticket::RequestError;
 use crate::scheduler::Job;
-use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{AtomicWaker, UnsafeCell, mutant, order};
-use crate::types::LaneId;
+use crate::types::{LaneId, LaneMask, Nanos};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -33,11 +33,57 @@ pub(crate) struct Header {
     pub(crate) job: Job,
     /// Its slot in the scheduler's table while it has one, or one of the values above. The dispatcher's alone: an atomic only because it is shared.
     slot: AtomicU32,
+    /// How long it may hold its lanes; 0: as long as the node lets it. Its owner's until it is submitted, the dispatcher's from then on.
+    limit_ns: AtomicU64,
+    /// Why the dispatcher gave it up: the lanes, and `MISSING` or not.
+    reason: AtomicU64,
 }
 
+/// In [`Header::reason`]: the lanes are those that it waited for. Else they are those that it did not let go.
+const MISSING: u64 = 1 << 63;
+
 impl Header {
-    pub(crate) fn new(job: Job) -> Self {
-        Self { life: Life::new(), waker: AtomicWaker::new(), job, slot: AtomicU32::new(NO_SLOT) }
+    pub(crate) fn new(job: Job, limit: Option<Nanos>) -> Self {
+        // No limit at all is one that is never reached; none of nothing is as short as can be.
+        let limit_ns = AtomicU64::new(limit.map_or(0, |limit| limit.0.max(1)));
+        let (slot, reason) = (AtomicU32::new(NO_SLOT), AtomicU64::new(0));
+        Self { life: Life::new(), waker: AtomicWaker::new(), job, slot, limit_ns, reason }
+    }
+
+    /// The limit that it was given.
+    pub(crate) fn limit(&self) -> Option<Nanos> {
+        // ORDERING: Relaxed: ring, mailbox and the life's end pass it on with the request.
+        Some(Nanos(self.limit_ns.load(Ordering::Relaxed))).filter(|limit| limit.0 > 0)
+    }
+
+    /// For the dispatcher: the limit that it runs under.
+    pub(crate) fn set_limit(&self, limit: Nanos) {
+        // ORDERING: Relaxed, as above.
+        self.limit_ns.store(limit.0, Ordering::Relaxed);
+    }
+
+    /// For the dispatcher, before it gives up a request that did not let these lanes go.
+    pub(crate) fn blame_hung(&self, lanes: LaneMask) {
+        // ORDERING: Relaxed: `Life::give_up` passes it on.
+        self.reason.store(lanes.bits(), Ordering::Relaxed);
+    }
+
+    /// For the dispatcher, before it gives up a request that waited for these lanes.
+    fn blame_missing(&self, lanes: LaneMask) {
+        // ORDERING: Relaxed, as above.
+        self.reason.store(lanes.bits() | MISSING, Ordering::Relaxed);
+    }
+
+    /// Why the dispatcher gave it up, which it did.
+    fn given_up_for(&self) -> RequestError {
+        // ORDERING: Relaxed: `Life::verdict` has acquired it.
+        let reason = self.reason.load(Ordering::Relaxed);
+        let lanes = LaneMask::from_bits(reason & !MISSING);
+        if reason & MISSING != 0 { RequestError::LanesMissing { lanes } } else { self.over_time(lanes) }
+    }
+
+    fn over_time(&self, hung: LaneMask) -> RequestError {
+        RequestError::TimeLimit { limit: self.limit().unwrap_or_default().into(), hung }
     }
 
     // ORDERING: Relaxed in both: one thread at a time drives the dispatcher, and whatever hands it over synchronises.
@@ -52,6 +98,20 @@ impl Header {
     /// Ends a request that never ran. Whether this was what ended it.
     pub(crate) fn give_up(&self, from: Phase, to: Phase) -> bool {
         match self.life.end(from, to) {
+            Ending::Ended { awaited } => {
+                if awaited {
+                    self.wake();
+                }
+                true
+            }
+            Ending::Refused(_) => false,
+        }
+    }
+
+    /// Fails a queued request that waits for these lanes in vain. Whether this was what ended it.
+    pub(crate) fn fail_missing(&self, lanes: LaneMask) -> bool {
+        self.blame_missing(lanes);
+        match self.life.give_up() {
             Ending::Ended { awaited } => {
                 if awaited {
                     self.wake();
@@ -143,13 +203,22 @@ pub(crate) trait Resolve<T>: Send + Sync {
 type Output<T> = UnsafeCell<Option<Result<T, RequestError>>>;
 
 fn take_output<T>(header: &Header, output: &Output<T>) -> Result<T, RequestError> {
-    match header.life.phase() {
+    let verdict = header.life.verdict();
+    match verdict.phase {
         Phase::Expired => Err(RequestError::Expired),
         Phase::Cancelled => Err(RequestError::Cancelled),
         Phase::ShutDown => Err(RequestError::ShutDown),
-        // SAFETY: the phase is terminal, so the lanes are done with the cell, and their writes are seen (`Life::phase` acquires); the
-        // one ticket calls this once.
-        _ => output.with_mut(|output| unsafe { (*output).take() }).unwrap_or(Err(RequestError::Taken)),
+        _ if verdict.given_up && !mutant("cell.take:ignores-given-up") => Err(header.given_up_for()),
+        _ => {
+            // SAFETY: the phase is terminal, and not by the dispatcher over the lanes' heads, so the lanes are done with the cell, and
+            // their writes are seen (`Life::verdict` acquires); the one ticket calls this once.
+            let result = output.with_mut(|output| unsafe { (*output).take() }).unwrap_or(Err(RequestError::Taken));
+            match result {
+                // What broke the gang was its limit.
+                Err(RequestError::GangBroken) if verdict.overdue => Err(header.over_time(LaneMask::NONE)),
+                result => result,
+            }
+        }
     }
 }
 
@@ -167,8 +236,8 @@ unsafe impl<L, T: Send, F: Send> Sync for SmallCell<L, T, F> {}
 unsafe impl<L, T: Send, F: Send> Send for SmallCell<L, T, F> {}
 
 impl<L, T, F> SmallCell<L, T, F> {
-    pub(crate) fn new(job: Job, body: F, shared: Arc<Shared<L>>) -> Self {
-        Self { header: Header::new(job), body: UnsafeCell::new(Some(body)), output: UnsafeCell::new(None), shared }
+    pub(crate) fn new(job: Job, limit: Option<Nanos>, body: F, shared: Arc<Shared<L>>) -> Self {
+        Self { header: Header::new(job, limit), body: UnsafeCell::new(Some(body)), output: UnsafeCell::new(None), shared }
     }
 
     /// # Safety
@@ -206,7 +275,13 @@ impl<L: 'static, T: Send + 'static, F: FnOnce(&mut L) -> T + Send + 'static> Run
     unsafe fn settle(&self) -> Settled {
         // SAFETY: the worker is still the only one at the output.
         let completed = self.output.with(|output| matches!(unsafe { &*output }, Some(Ok(_))));
-        self.header.life.end(Phase::Running, if completed { Phase::Completed } else { Phase::Failed }).into()
+        let ending = self.header.life.end(Phase::Running, if completed { Phase::Completed } else { Phase::Failed });
+        if let Ending::Refused(_) = ending {
+            // It was given up meanwhile, and the ticket keeps away from the output.
+            // SAFETY: the worker is still the only one at the output.
+            drop_quietly(self.output.with_mut(|output| unsafe { (*output).take() }));
+        }
+        ending.into()
     }
 }
 
@@ -248,9 +323,9 @@ unsafe impl<L, M: Send, F: Send + Sync> Sync for LargeCell<L, M, F> {}
 unsafe impl<L, M: Send, F: Send + Sync> Send for LargeCell<L, M, F> {}
 
 impl<L, M, F> LargeCell<L, M, F> {
-    pub(crate) fn new(job: Job, body: F, lanes: usize, shared: Arc<Shared<L>>) -> Self {
+    pub(crate) fn new(job: Job, limit: Option<Nanos>, body: F, lanes: usize, shared: Arc<Shared<L>>) -> Self {
         Self {
-            header: Header::new(job),
+            header: Header::new(job, limit),
             body,
             members: (0..lanes).map(|_| UnsafeCell::new(None)).collect(),
             left: AtomicU32::new(lanes as u32),
@@ -266,6 +341,17 @@ impl<L, M, F> LargeCell<L, M, F> {
         if self.caused.swap(1, Ordering::Relaxed) == 0 || mutant("cell.blame:every-lane") {
             // SAFETY: only the first lane comes here, and readers wait until every lane has settled.
             self.cause.with_mut(|cause| unsafe { *cause = Some(error) });
+        }
+    }
+}
+
+/// A gang that was given up may leave values of members that had settled. One by one, as above.
+#[cfg(not(loom))]
+impl<L, M, F> Drop for LargeCell<L, M, F> {
+    fn drop(&mut self) {
+        for member in &self.members {
+            // SAFETY: the last owner is alone. (loom does not see the counter by which it knows, and would call this a race.)
+            drop_quietly(member.with_mut(|member| unsafe { (*member).take() }));
         }
     }
 }
@@ -326,7 +412,15 @@ where
             *output = Some(Err(cause.unwrap_or(RequestError::GangBroken)));
             false
         });
-        self.header.life.end(Phase::Running, if completed { Phase::Completed } else { Phase::Failed }).into()
+        let ending = self.header.life.end(Phase::Running, if completed { Phase::Completed } else { Phase::Failed });
+        if let Ending::Refused(_) = ending {
+            // It was given up meanwhile, and the ticket keeps away from the output.
+            // SAFETY: every other lane has settled: this one is the only one at the output.
+            if let Some(Ok(values)) = self.output.with_mut(|output| unsafe { (*output).take() }) {
+                values.into_iter().for_each(drop_quietly);
+            }
+        }
+        ending.into()
     }
 }
 

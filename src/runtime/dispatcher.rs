@@ -9,7 +9,8 @@
 //! operating system takes that thread's turn away at that instant, the dispatcher yields until it is back.
 
 use super::cell::{GONE, Header, NO_SLOT, Runnable, WITHDRAWN, drop_quietly, forget_payload};
-use super::life::Phase;
+use super::faults::{Books, Fault, Probed, Recovery, Watchdog};
+use super::life::{Ending, Phase};
 use super::node::{Shared, Shutdown};
 use super::worker::{Mail, Report};
 use crate::observe::{LaneSpan, Outcome, Record, Terminal, What};
@@ -33,6 +34,60 @@ struct Held<L> {
     left: LaneMask,
     started: Option<Nanos>,
     ended: Nanos,
+    /// When it is overdue, or, once it has been asked to stop, when it is given up.
+    due: Nanos,
+    asked: bool,
+    excused: bool,
+}
+
+/// The shortest grace: none at all would have the dispatcher spin until a worker that has just ended has released its lane.
+const NO_GRACE: Nanos = Nanos::from_micros(1);
+
+/// What is due for a request on its lanes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Due {
+    Nothing,
+    Ask,
+    GiveUp,
+}
+
+/// How a request ended that is given up with its lanes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum GivenUp {
+    /// By that; somebody waits for it if `awaited`.
+    Failed { awaited: bool },
+    /// Before it began: its owner took it back, or its deadline passed, while its worker did not come to take it.
+    Never(Terminal),
+}
+
+impl GivenUp {
+    /// Ends it. `None`: it has just ended by itself, and its worker is about to release the lane.
+    fn of<L>(held: &Held<L>) -> Option<Self> {
+        match held.request.header().life.give_up() {
+            Ending::Ended { awaited } => Some(Self::Failed { awaited }),
+            Ending::Refused(Phase::Cancelled) => Some(Self::Never(Terminal::Cancelled)),
+            Ending::Refused(Phase::Expired) => Some(Self::Never(Terminal::Expired)),
+            Ending::Refused(_) => None,
+        }
+    }
+}
+
+impl<L> Held<L> {
+    /// What is due now; what is due next has its time in `due`.
+    fn is_due(&mut self, now: Nanos, grace: Nanos) -> Due {
+        if now < self.due {
+            return Due::Nothing;
+        }
+        // So late a look means that this thread did not run, and then the request's own may not have run either: the process was stopped,
+        // or the machine is overloaded. It is given the grace once more.
+        let late = now > self.due + grace && !self.excused;
+        self.due = now + grace.max(NO_GRACE);
+        if late {
+            self.excused = true;
+            return Due::Nothing;
+        }
+        if std::mem::replace(&mut self.asked, true) { Due::GiveUp } else { Due::Ask }
+    }
 }
 
 pub(crate) struct Dispatcher<L> {
@@ -47,9 +102,23 @@ pub(crate) struct Dispatcher<L> {
     withdrawn: Vec<JobRef>,
     smalls: [Option<Held<L>>; MAX_LANES],
     gang: Option<Held<L>>,
-    /// Lanes that are reserved.
+    /// Lanes that are reserved for requests.
     held: LaneMask,
     offline: LaneMask,
+    /// Lanes that are reserved for a probe.
+    probing: LaneMask,
+    /// By lane: when a probe counts as hung.
+    probe_due: [Nanos; MAX_LANES],
+    /// Lanes out of service whose holder was given up, and has not let go.
+    hung: LaneMask,
+    books: Books,
+    watchdog: Watchdog,
+    /// Since when a lane has been out of service without a break.
+    missing_since: Option<Nanos>,
+    /// The lanes that the door was told larges wait for in vain.
+    missing: LaneMask,
+    /// The next moment at which a lane is to be looked after, or earlier.
+    timer: Nanos,
     /// The word as the latest turn saw it before it did anything.
     seen: Option<View>,
     /// What the latest turn knew of a shutdown.
@@ -64,7 +133,13 @@ pub(crate) struct Dispatcher<L> {
 }
 
 impl<L: 'static> Dispatcher<L> {
-    pub(crate) fn new(shared: Arc<Shared<L>>, scheduler: Scheduler, log: Option<rtrb::Producer<Record>>) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared<L>>,
+        scheduler: Scheduler,
+        recovery: Option<Recovery>,
+        watchdog: Watchdog,
+        log: Option<rtrb::Producer<Record>>,
+    ) -> Self {
         let slots = scheduler.limits().slots();
         Self {
             shared,
@@ -77,6 +152,14 @@ impl<L: 'static> Dispatcher<L> {
             gang: None,
             held: LaneMask::NONE,
             offline: LaneMask::NONE,
+            probing: LaneMask::NONE,
+            probe_due: [Nanos::MAX; MAX_LANES],
+            hung: LaneMask::NONE,
+            watchdog,
+            missing_since: None,
+            missing: LaneMask::NONE,
+            books: Books::new(recovery),
+            timer: Nanos::MAX,
             seen: None,
             closing: None,
             aborted: false,
@@ -94,7 +177,11 @@ impl<L: 'static> Dispatcher<L> {
 
     /// When the next turn is due, if nothing happens before.
     pub(crate) fn wake_at(&self) -> Option<Nanos> {
-        if self.buried { None } else { self.scheduler.wake_at() }
+        let timer = Some(self.timer).filter(|&at| at < Nanos::MAX);
+        match (self.scheduler.wake_at().filter(|_| !self.buried), timer) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
     }
 
     /// Takes in what has happened and acts on it. Whether there was anything. A panic that comes through here, of a policy of the user's,
@@ -133,6 +220,16 @@ impl<L: 'static> Dispatcher<L> {
             self.tell(now, Event::Tick);
             progress = true;
         }
+        if !self.offline.is_empty() {
+            self.plan_probes(now);
+        }
+        if self.timer <= now {
+            self.look_after_lanes(now);
+            progress = true;
+        }
+        if self.missing_since.is_some() || !self.offline.is_empty() {
+            progress |= self.look_for_missing(now);
+        }
         progress |= self.shut_down(now);
         if progress {
             let queued = Class::ALL.map(|class| self.scheduler.queued(class));
@@ -149,7 +246,12 @@ impl<L: 'static> Dispatcher<L> {
                 && (Some(self.shared.word.load()) == self.seen || mutant("dispatcher.wait:ignores-word"))
                 && (self.shared.closing() == self.closing || mutant("dispatcher.wait:ignores-closing"))
         };
-        let due = || self.wake_at().is_some_and(|at| at <= self.shared.clock.now());
+        // A look at the clock costs more than the other looks together: a bare spin affords one in sixteen.
+        let (looks, seldom) = (std::cell::Cell::new(0_u32), self.shared.waiting.is_bare());
+        let due = || {
+            looks.set(looks.get().wrapping_add(1));
+            (!seldom || looks.get() % 16 == 0) && self.wake_at().is_some_and(|at| at <= self.shared.clock.now())
+        };
         if self.shared.waiting.spin(|| (!idle() || due()).then_some(())).is_none() {
             let timeout = self.wake_at().map(|at| Duration::from(at - self.shared.clock.now()));
             self.shared.bell.sleep(timeout, idle);
@@ -163,35 +265,284 @@ impl<L: 'static> Dispatcher<L> {
         let released = self.held & !view.busy;
         self.held = self.held & view.busy;
         for lane in down {
+            self.books.fault(lane.index(), now, Fault::Device);
             self.tell(now, Event::LaneDown { lane });
+        }
+        let probed = self.probing & !view.busy;
+        self.probing = self.probing & view.busy;
+        for lane in probed {
+            self.take_probe(now, lane);
+        }
+        let late = self.hung & !view.busy;
+        self.hung = self.hung & view.busy;
+        for lane in late {
+            self.take_late(lane);
         }
         for lane in released {
             // SAFETY: the lane's release was seen with acquire, so its worker is done with the report, and it gets no new mail before
             // this turn of the one dispatcher has read it.
             let report = unsafe { self.shared.lane(lane).report() };
-            if let Some(finished) = self.close_out(now, lane, report) {
+            let finished = self.close_out(now, lane, report);
+            if self.offline.contains(lane) {
+                if let Some(fault) = report.fault {
+                    self.books.explain(lane.index(), fault);
+                }
+            } else if report.ran() && self.books.ended(lane.index(), report.failed) {
+                self.trip(now, lane);
+            }
+            // After the lane's own fate: the scheduler must not start something on a lane that is of no use.
+            if let Some(finished) = finished {
                 self.tell(now, finished);
             }
         }
-        !(down.is_empty() && released.is_empty())
+        !(down | released | probed | late).is_empty()
+    }
+
+    /// Says when the lanes that are out of service and that nobody holds are probed. A node that shuts down needs none of them any more.
+    fn plan_probes(&mut self, now: Nanos) {
+        for lane in self.offline & !(self.held | self.probing | self.hung) {
+            if self.closing.is_none() && self.books.next_try(lane.index()).is_none() {
+                self.books.idle(lane.index(), now);
+                self.timer = self.timer.min(self.books.next_try(lane.index()).unwrap_or(Nanos::MAX));
+            }
+        }
+    }
+
+    /// A lane whose holder was given up came free after all.
+    fn take_late(&mut self, lane: LaneId) {
+        // SAFETY: as in `take_releases`.
+        let report = unsafe { self.shared.lane(lane).report() };
+        // What it brought is of no account, but a lane that is gone is gone.
+        if report.fault == Some(Fault::Lost) {
+            self.books.explain(lane.index(), Fault::Lost);
+        }
+    }
+
+    /// Takes a lane out of service, whoever holds it.
+    fn quarantine(&mut self, now: Nanos, lane: LaneId, fault: Fault) {
+        // Its worker may have been faster.
+        if let Ok(quarantined) = self.shared.word.quarantine(lane) {
+            self.shared.unpark(quarantined.wake);
+        }
+        let news = !self.offline.contains(lane);
+        self.offline = self.offline.with(lane);
+        self.books.fault(lane.index(), now, fault);
+        if news {
+            self.tell(now, Event::LaneDown { lane });
+        }
+    }
+
+    /// Too many requests in a row failed on this lane, which is idle.
+    fn trip(&mut self, now: Nanos, lane: LaneId) {
+        let others = LaneMask::first(self.shared.lanes) & !self.offline;
+        // The last lane stays: one that fails some requests is better than none.
+        if others == lane.mask() {
+            return;
+        }
+        self.quarantine(now, lane, Fault::Breaker);
+    }
+
+    /// A probe has ended.
+    fn take_probe(&mut self, now: Nanos, lane: LaneId) {
+        // SAFETY: as in `take_releases`.
+        let report = unsafe { self.shared.lane(lane).report() };
+        match self.books.probed(lane.index(), now, report.fault) {
+            Probed::Restore => {
+                let restored = self.shared.word.restore(lane);
+                debug_assert!(restored.is_ok(), "a lane that was probed is idle and out of service: {restored:?}");
+                if restored.is_ok() {
+                    self.offline = self.offline.without(lane);
+                    self.tell(now, Event::LaneUp { lane });
+                }
+            }
+            Probed::Stay => self.timer = self.timer.min(self.books.next_try(lane.index()).unwrap_or(Nanos::MAX)),
+        }
+    }
+
+    /// Fails the larges that wait for lanes which have been missing for too long. Whether something changed.
+    fn look_for_missing(&mut self, now: Nanos) -> bool {
+        if self.offline.is_empty() {
+            self.missing_since = None;
+            let told = !self.missing.is_empty();
+            self.tell_missing(LaneMask::NONE);
+            return told;
+        }
+        let until = self.books.wait_until(*self.missing_since.get_or_insert(now));
+        let lost = self.offline.into_iter().any(|lane| self.books.is_lost(lane.index()));
+        // A shutdown has its own end for them.
+        if self.closing.is_some() {
+            return false;
+        }
+        if now < until && !lost {
+            self.timer = self.timer.min(until);
+            return false;
+        }
+        let news = self.missing != self.offline;
+        self.tell_missing(self.offline);
+        let some = self.scheduler.queued(Class::Large) > 0;
+        if some {
+            self.give_up_queued(now, &[Class::Large], Some(self.offline));
+        }
+        news || some
+    }
+
+    fn tell_missing(&mut self, lanes: LaneMask) {
+        if self.missing != lanes {
+            self.missing = lanes;
+            self.shared.set_missing(lanes);
+        }
+    }
+
+    /// Gives up the small request on this lane, which is past its limit and the grace.
+    fn give_up_small(&mut self, now: Nanos, lane: LaneId) {
+        let Some(held) = &self.smalls[lane.index()] else { return };
+        held.request.header().blame_hung(lane.mask());
+        let Some(end) = GivenUp::of(held) else { return };
+        let Some(held) = self.smalls[lane.index()].take() else { return };
+        self.held = self.held.without(lane);
+        self.hung = self.hung.with(lane);
+        if !mutant("dispatcher.give_up:keeps-the-lane") {
+            self.quarantine(now, lane, Fault::Hung);
+        }
+        self.gave_up(now, held, end);
+    }
+
+    /// Gives up the gang, which is past its limit and the grace: who still holds a lane is hung.
+    fn give_up_gang(&mut self, now: Nanos) {
+        let Some(held) = &self.gang else { return };
+        let header = held.request.header();
+        header.blame_hung(self.shared.word.load().busy & held.left);
+        let Some(end) = GivenUp::of(held) else { return };
+        let Some(mut held) = self.gang.take() else { return };
+        self.held = self.held & !held.left;
+        let view = self.shared.word.load();
+        for lane in held.left {
+            if view.busy.contains(lane) {
+                self.hung = self.hung.with(lane);
+                self.quarantine(now, lane, Fault::Hung);
+            } else {
+                // SAFETY: as in `take_releases`.
+                let report = unsafe { self.shared.lane(lane).report() };
+                self.take_report(now, &mut held, lane, report);
+                if let Some(fault) = report.fault {
+                    self.quarantine(now, lane, fault);
+                }
+            }
+        }
+        let ended = self.shared.word.end_gang();
+        debug_assert!(ended.is_ok(), "a gang whose members have released or are out of service ends: {ended:?}");
+        self.gave_up(now, held, end);
+    }
+
+    /// The rest of giving up.
+    fn gave_up(&mut self, now: Nanos, held: Held<L>, how: GivenUp) {
+        let terminal = match how {
+            GivenUp::Failed { .. } => Terminal::Failed,
+            GivenUp::Never(terminal) => terminal,
+        };
+        self.over(now, &*held.request, terminal, held.started, held.ended.max(now));
+        if how == (GivenUp::Failed { awaited: true }) && !mutant("dispatcher.gave_up:wakes-no-ticket") {
+            held.request.header().wake();
+        }
+        drop_quietly(held.request);
+        let (end, ran) =
+            if terminal == Terminal::Failed { (End::Failed, now - held.reserved) } else { (End::Withdrawn, Nanos::ZERO) };
+        self.tell(now, Event::Finish { job: held.job, end, ran });
+    }
+
+    /// Does what is due for those who hold lanes.
+    fn watch(&mut self, now: Nanos) {
+        let grace = Nanos::from(self.watchdog.grace);
+        for lane in LaneMask::first(self.shared.lanes) {
+            if let Some(held) = &mut self.smalls[lane.index()] {
+                match held.is_due(now, grace) {
+                    Due::Nothing => {}
+                    Due::Ask => held.request.header().life.overdue(),
+                    Due::GiveUp => self.give_up_small(now, lane),
+                }
+            }
+        }
+        if let Some(held) = &mut self.gang {
+            match held.is_due(now, grace) {
+                Due::Nothing => {}
+                Due::Ask => {
+                    held.request.header().life.overdue();
+                    if let Ok(aborted) = self.shared.word.abort_gang(None)
+                        && !mutant("dispatcher.watch:wakes-nobody")
+                    {
+                        self.shared.unpark(aborted.wake);
+                    }
+                }
+                Due::GiveUp => self.give_up_gang(now),
+            }
+        }
+        for lane in self.probing {
+            if self.probe_due[lane.index()] <= now {
+                self.probing = self.probing.without(lane);
+                self.hung = self.hung.with(lane);
+                self.books.fault(lane.index(), now, Fault::Hung);
+            }
+        }
+        let smalls = self.smalls.iter().flatten().map(|held| held.due);
+        let probes = self.probing.into_iter().map(|lane| self.probe_due[lane.index()]);
+        let next = smalls.chain(self.gang.iter().map(|held| held.due)).chain(probes).fold(Nanos::MAX, Nanos::min);
+        self.timer = self.timer.min(next);
+    }
+
+    /// A shutdown bounds what runs: requests if it is an abort, and probes, of which nobody needs the outcome any more.
+    fn hurry(&mut self, now: Nanos, how: Shutdown) {
+        let most = self.watchdog.abort.filter(|_| how == Shutdown::Abort).map(Nanos::from);
+        for held in self.smalls.iter_mut().chain([&mut self.gang]).flatten() {
+            if let Some(most) = most
+                && !held.asked
+            {
+                held.request.header().life.want_cancel();
+                if now + most < held.due {
+                    held.due = now + most;
+                    held.request.header().set_limit(held.due - held.reserved);
+                }
+            }
+        }
+        for lane in self.probing {
+            let due = &mut self.probe_due[lane.index()];
+            *due = (*due).min(now + Nanos::from(self.watchdog.grace));
+        }
+        self.timer = now;
+    }
+
+    /// Does what is due for the lanes, and finds out when to look again.
+    fn look_after_lanes(&mut self, now: Nanos) {
+        self.timer = Nanos::MAX;
+        self.watch(now);
+        for lane in self.offline & !(self.held | self.probing | self.hung) {
+            match self.books.next_try(lane.index()).filter(|_| self.closing.is_none()) {
+                Some(at) if at <= now => {
+                    let reserved = self.shared.word.reserve_probe(lane);
+                    debug_assert!(reserved.is_ok(), "a lane to be probed is idle and out of service: {reserved:?}");
+                    if reserved.is_ok() {
+                        let due = now + self.books.probe(lane.index());
+                        self.probe_due[lane.index()] = due;
+                        self.timer = self.timer.min(due);
+                        self.probing = self.probing.with(lane);
+                        // SAFETY: the lane was just reserved, by the one dispatcher.
+                        unsafe { self.shared.lane(lane).mailbox.put(Mail::Probe) };
+                    }
+                }
+                Some(at) => self.timer = self.timer.min(at),
+                None => {}
+            }
+        }
     }
 
     /// Takes down that a lane was released. If it was its request's last one, what the scheduler is to be told.
     fn close_out(&mut self, now: Nanos, lane: LaneId, report: Report) -> Option<Event> {
         let place = if self.gang.is_some() { &mut self.gang } else { &mut self.smalls[lane.index()] };
-        let Some(held) = place else { unreachable!("a held lane has a request") };
-        held.left = held.left.without(lane);
-        held.ended = held.ended.max(report.ended);
-        if let Some(started) = report.started {
-            held.started = Some(held.started.map_or(started, |first| first.min(started)));
-            let class = held.request.header().job.class;
-            let span = LaneSpan { id: held.job.id, class, lane, reserved: held.reserved, started, ended: report.ended };
-            self.log.note(now, What::Span(span));
-        }
+        let Some(mut held) = place.take() else { unreachable!("a held lane has a request") };
+        self.take_report(now, &mut held, lane, report);
         if !held.left.is_empty() {
+            self.gang = Some(held);
             return None;
         }
-        let Some(held) = place.take() else { unreachable!("it was there above") };
         let header = held.request.header();
         if header.job.class == Class::Large {
             let ended = self.shared.word.end_gang();
@@ -208,6 +559,18 @@ impl<L: 'static> Dispatcher<L> {
         let ran = held.started.map_or(Nanos::ZERO, |started| held.ended - started);
         drop_quietly(held.request);
         Some(Event::Finish { job: held.job, end, ran })
+    }
+
+    /// Takes down what a lane's worker measured.
+    fn take_report(&mut self, now: Nanos, held: &mut Held<L>, lane: LaneId, report: Report) {
+        held.left = held.left.without(lane);
+        held.ended = held.ended.max(report.ended);
+        if let Some(started) = report.started {
+            held.started = Some(held.started.map_or(started, |first| first.min(started)));
+            let class = held.request.header().job.class;
+            let span = LaneSpan { id: held.job.id, class, lane, reserved: held.reserved, started, ended: report.ended };
+            self.log.note(now, What::Span(span));
+        }
     }
 
     fn take_cancelled(&mut self, now: Nanos) -> bool {
@@ -281,6 +644,9 @@ impl<L: 'static> Dispatcher<L> {
 
     /// Tells the scheduler, and does what it decides.
     fn tell(&mut self, now: Nanos, event: Event) {
+        if self.buried {
+            return;
+        }
         let mut event = event;
         loop {
             self.log.note(now, What::Event(event));
@@ -331,7 +697,7 @@ impl<L: 'static> Dispatcher<L> {
                     let reserved = self.shared.word.reserve(lane);
                     assert!(reserved.is_ok(), "the lane book and the state word disagree on {lane:?}: {reserved:?}");
                     let mail = Mail::Small(Arc::clone(&request));
-                    self.smalls[lane.index()] = Some(self.hold(now, job, request, lane.mask()));
+                    self.smalls[lane.index()] = Some(self.hold(now, job, request, lane, lane.mask()));
                     // SAFETY: the lane was just reserved, by the one dispatcher.
                     unsafe { self.shared.lane(lane).mailbox.put(mail) };
                 }
@@ -343,11 +709,12 @@ impl<L: 'static> Dispatcher<L> {
                         Err(refused) => panic!("the lane book and the state word disagree on the gang: {refused:?}"),
                     };
                     let all = LaneMask::first(self.shared.lanes);
+                    let held = self.hold(now, job, request, LaneId::new(0), all);
                     for lane in all {
                         // SAFETY: every lane was just reserved, by the one dispatcher.
-                        unsafe { self.shared.lane(lane).mailbox.put(Mail::Member(Arc::clone(&request), epoch)) };
+                        unsafe { self.shared.lane(lane).mailbox.put(Mail::Member(Arc::clone(&held.request), epoch)) };
                     }
-                    self.gang = Some(self.hold(now, job, request, all));
+                    self.gang = Some(held);
                 }
             }
             Decision::DrainOn { .. } => {
@@ -359,9 +726,17 @@ impl<L: 'static> Dispatcher<L> {
         }
     }
 
-    fn hold(&mut self, now: Nanos, job: JobRef, request: Arc<dyn Runnable<L>>, lanes: LaneMask) -> Held<L> {
+    /// Before the request is handed over: its limit goes with it.
+    fn hold(&mut self, now: Nanos, job: JobRef, request: Arc<dyn Runnable<L>>, lane: LaneId, lanes: LaneMask) -> Held<L> {
         self.held = self.held | lanes;
-        Held { job, request, reserved: now, left: lanes, started: None, ended: Nanos::ZERO }
+        let limit = request.header().limit().unwrap_or_else(|| {
+            let limit = self.watchdog.limit(self.scheduler.predicted_run(lane));
+            request.header().set_limit(limit);
+            limit
+        });
+        let due = now + limit;
+        self.timer = self.timer.min(due);
+        Held { job, request, reserved: now, left: lanes, started: None, ended: Nanos::ZERO, due, asked: false, excused: false }
     }
 
     /// Takes a request out of the queue to start it, unless its owner was faster.
@@ -397,14 +772,19 @@ impl<L: 'static> Dispatcher<L> {
     }
 
     fn abort_if_told(&mut self, now: Nanos) -> bool {
-        self.closing = self.shared.closing();
+        let before = std::mem::replace(&mut self.closing, self.shared.closing());
+        if let Some(how) = self.closing
+            && before != self.closing
+        {
+            self.hurry(now, how);
+        }
         if self.closing != Some(Shutdown::Abort) || self.aborted {
             return false;
         }
         self.aborted = true;
         self.shared.word.close();
         self.tell(now, Event::Close);
-        self.give_up_queued(now, &Class::ALL);
+        self.give_up_queued(now, &Class::ALL, None);
         true
     }
 
@@ -419,7 +799,7 @@ impl<L: 'static> Dispatcher<L> {
             let hopeless = if none_left { &Class::ALL[..] } else { &[Class::Large] };
             if hopeless.iter().any(|&class| self.scheduler.queued(class) > 0) {
                 progress = true;
-                self.give_up_queued(now, hopeless);
+                self.give_up_queued(now, hopeless, None);
             }
         }
         if self.nothing_left() {
@@ -432,12 +812,13 @@ impl<L: 'static> Dispatcher<L> {
 
     /// Whether the door is shut for good, nothing is queued and nothing runs.
     fn nothing_left(&self) -> bool {
-        (self.held.is_empty() || mutant("dispatcher.nothing_left:ignores-lanes"))
+        ((self.held | self.probing).is_empty() || mutant("dispatcher.nothing_left:ignores-lanes"))
             && (mutant("dispatcher.nothing_left:ignores-doors")
                 || Class::ALL.iter().all(|&class| self.shared.door(class).is_finished()))
     }
 
-    fn give_up_queued(&mut self, now: Nanos, classes: &[Class]) {
+    /// Ends what is queued, because the node shuts down or because these lanes are missing.
+    fn give_up_queued(&mut self, now: Nanos, classes: &[Class], missing: Option<LaneMask>) {
         for slot in 0..self.queued.len() {
             let Some(request) = &self.queued[slot] else { continue };
             if !classes.contains(&request.header().job.class) {
@@ -445,9 +826,12 @@ impl<L: 'static> Dispatcher<L> {
             }
             let job = JobRef { slot: slot as u32, id: request.header().job.id };
             let Some(request) = self.unqueue(job) else { continue };
-            let ours = request.header().give_up(Phase::Queued, Phase::ShutDown);
+            let (ours, terminal) = match missing {
+                None => (request.header().give_up(Phase::Queued, Phase::ShutDown), Terminal::ShutDown),
+                Some(lanes) => (request.header().fail_missing(lanes), Terminal::Failed),
+            };
             self.left(request.header(), !ours);
-            self.over(now, &*request, if ours { Terminal::ShutDown } else { Terminal::Cancelled }, None, now);
+            self.over(now, &*request, if ours { terminal } else { Terminal::Cancelled }, None, now);
             drop_quietly(request);
             self.tell(now, Event::Cancel(job));
         }
@@ -468,14 +852,24 @@ impl<L: 'static> Dispatcher<L> {
         let view = self.shared.word.load();
         let now = self.shared.clock.now();
         self.seen = Some(view);
-        self.closing = self.shared.closing();
+        let before = std::mem::replace(&mut self.closing, self.shared.closing());
+        if before != self.closing {
+            self.hurry(now, Shutdown::Abort);
+        }
         let released = self.held & !view.busy;
         self.held = self.held & view.busy;
+        self.probing = self.probing & view.busy;
+        self.hung = self.hung & view.busy;
         let mut progress = !released.is_empty();
         for lane in released {
             // SAFETY: as in `take_releases`.
             let report = unsafe { self.shared.lane(lane).report() };
             let _ = self.close_out(now, lane, report);
+        }
+        if self.timer <= now {
+            self.timer = Nanos::MAX;
+            self.watch(now);
+            progress = true;
         }
         for slot in 0..self.queued.len() {
             if let Some(request) = self.queued[slot].take() {

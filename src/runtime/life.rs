@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!  Queued ─► Granted ─► Running ─► Completed
-//!    │          │          └─────► Failed
+//!    │          │          └─────► Failed      (the last worker, or the dispatcher, which gives it up)
 //!    ├──────────┼─► Cancelled   (its owner)
 //!    ├──────────┼─► Expired     (dispatcher, or the worker at the last moment)
-//!    │          └─► Failed      (the lane could not begin)
+//!    ├──────────┴─► Failed      (the dispatcher gives it up: the lane did not begin, or is not there)
 //!    └─► ShutDown               (dispatcher)
 //! ```
 //! | bits | meaning | set by |
@@ -13,8 +13,10 @@
 //! | 0–2 | the phase | see above |
 //! | 3 | `CANCEL`: the owner wants a running request to stop | owner |
 //! | 4 | `AWAITED`: somebody has registered a waker | owner |
+//! | 5 | `OVERDUE`: its limit has passed while it ran | dispatcher |
+//! | 6 | `GIVEN_UP`, with Failed: the dispatcher ended it, and the header says why; the output belongs to the worker, whose body may still run | dispatcher |
 //!
-//! A change of phase retries only when one of the two other bits came in between, and each of them comes once: three rounds at most.
+//! A change of phase retries only when one of the other bits came in between, and each of them comes once: five rounds at most.
 //!
 //! # Orderings
 //! Ending (`Release` part) publishes the output that the ticket reads after it saw a terminal phase (`Acquire`). Setting `AWAITED`
@@ -74,6 +76,7 @@ impl Phase {
         matches!(
             (self, to),
             (Queued, Granted | Cancelled | Expired | ShutDown)
+                | (Queued, Failed)
                 | (Granted, Running | Cancelled | Expired | Failed)
                 | (Running, Completed | Failed)
         )
@@ -83,6 +86,8 @@ impl Phase {
 const PHASE: u32 = 0b111;
 const CANCEL: u32 = 1 << 3;
 const AWAITED: u32 = 1 << 4;
+const OVERDUE: u32 = 1 << 5;
+const GIVEN_UP: u32 = 1 << 6;
 
 const fn phase(bits: u32) -> Phase {
     Phase::ALL[(bits & PHASE) as usize]
@@ -102,6 +107,16 @@ pub(crate) enum Ending {
     Refused(Phase),
 }
 
+/// Where a life is, and how it came there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Verdict {
+    pub(crate) phase: Phase,
+    /// The dispatcher failed it; the header says why.
+    pub(crate) given_up: bool,
+    /// Its limit passed while it ran.
+    pub(crate) overdue: bool,
+}
+
 impl Life {
     pub(crate) fn new() -> Self {
         Self(AtomicU32::new(Phase::Queued as u32))
@@ -110,8 +125,15 @@ impl Life {
     /// The phase now. If it is terminal, what was written before the end is seen.
     #[inline]
     pub(crate) fn phase(&self) -> Phase {
-        // ORDERING: Acquire, with the release of `end`.
-        phase(self.0.load(order("life.phase", Ordering::Acquire)))
+        self.verdict().phase
+    }
+
+    /// The phase now, as [`phase`](Self::phase), and how it came about.
+    #[inline]
+    pub(crate) fn verdict(&self) -> Verdict {
+        // ORDERING: Acquire, with the release of `end`, by which the output comes, and of `give_up`, by which the header's reason does.
+        let bits = self.0.load(order("life.verdict", Ordering::Acquire));
+        Verdict { phase: phase(bits), given_up: bits & GIVEN_UP != 0, overdue: bits & OVERDUE != 0 }
     }
 
     /// Whether the owner wants it to stop.
@@ -125,14 +147,14 @@ impl Life {
     #[inline]
     pub(crate) fn grant(&self) -> Result<(), Phase> {
         // ORDERING: Relaxed: see the module's page.
-        self.change(Phase::Queued, Phase::Granted, Ordering::Relaxed).map(|_| ())
+        self.change(Phase::Queued, Phase::Granted, 0, Ordering::Relaxed).map(|_| ())
     }
 
     /// Granted → Running, or Running already (another member of the gang was first). Otherwise the phase that it is in.
     #[inline]
     pub(crate) fn start(&self) -> Result<(), Phase> {
         // ORDERING: Relaxed: see the module's page.
-        match self.change(Phase::Granted, Phase::Running, Ordering::Relaxed) {
+        match self.change(Phase::Granted, Phase::Running, 0, Ordering::Relaxed) {
             Ok(_) | Err(Phase::Running) => Ok(()),
             Err(other) => Err(other),
         }
@@ -143,10 +165,32 @@ impl Life {
     pub(crate) fn end(&self, from: Phase, to: Phase) -> Ending {
         debug_assert!(to.is_terminal());
         // ORDERING: AcqRel: releases the output to the ticket, acquires the waker.
-        match self.change(from, to, order("life.end", Ordering::AcqRel)) {
+        match self.change(from, to, 0, order("life.end", Ordering::AcqRel)) {
             Ok(before) => Ending::Ended { awaited: before & AWAITED != 0 && !mutant("life.end:forgets-awaited") },
             Err(other) => Ending::Refused(other),
         }
+    }
+
+    /// Fails it, whether it waits, is about to run or runs: for the dispatcher, after it has written the reason into the header. A worker
+    /// that runs it finds out when it wants to end it, and keeps the output.
+    #[inline]
+    pub(crate) fn give_up(&self) -> Ending {
+        // A phase only goes forward, so that each is tried once.
+        let mut from = Phase::Queued;
+        loop {
+            // ORDERING: AcqRel: releases the reason to the ticket, acquires the waker.
+            match self.change(from, Phase::Failed, GIVEN_UP, order("life.give_up", Ordering::AcqRel)) {
+                Ok(before) => return Ending::Ended { awaited: before & AWAITED != 0 && !mutant("life.give_up:forgets-awaited") },
+                Err(other) if other.is_terminal() => return Ending::Refused(other),
+                Err(other) => from = other,
+            }
+        }
+    }
+
+    /// Its limit has passed: it is asked to stop.
+    pub(crate) fn overdue(&self) {
+        // ORDERING: Relaxed: the bits are the whole message.
+        self.0.fetch_or(CANCEL | OVERDUE, Ordering::Relaxed);
     }
 
     /// Says that a waker is registered. The phase at that moment: if it is terminal, nobody will wake.
@@ -163,7 +207,7 @@ impl Life {
         phase(self.0.fetch_or(CANCEL, Ordering::Relaxed))
     }
 
-    fn change(&self, from: Phase, to: Phase, success: Ordering) -> Result<u32, Phase> {
+    fn change(&self, from: Phase, to: Phase, with: u32, success: Ordering) -> Result<u32, Phase> {
         debug_assert!(from.may_become(to), "{from:?} never becomes {to:?}");
         // ORDERING: Relaxed: the expected value; the exchange below has the ordering that counts.
         let mut bits = self.0.load(Ordering::Relaxed);
@@ -171,7 +215,7 @@ impl Life {
             if phase(bits) != from && !mutant("life.change:from-anywhere") {
                 return Err(phase(bits));
             }
-            let next = bits & !PHASE | to as u32;
+            let next = bits & !PHASE | to as u32 | with;
             // ORDERING: failure is Relaxed: the loop looks again.
             match self.0.compare_exchange_weak(bits, next, success, Ordering::Relaxed) {
                 Ok(before) => return Ok(before),
@@ -192,6 +236,26 @@ mod tests {
         assert_eq!(life.end(Phase::Queued, Phase::Expired), Ending::Refused(Phase::Granted));
         assert_eq!(life.end(Phase::Granted, Phase::Cancelled), Ending::Ended { awaited: false });
         assert_eq!(life.start(), Err(Phase::Cancelled));
+    }
+
+    #[test]
+    fn a_life_is_given_up_in_any_phase_but_the_last() {
+        for steps in 0..3 {
+            let life = Life::new();
+            if steps > 0 {
+                life.grant().unwrap();
+            }
+            if steps > 1 {
+                life.start().unwrap();
+                life.overdue();
+                assert!(life.cancel_wanted());
+            }
+            life.await_end();
+            assert_eq!(life.give_up(), Ending::Ended { awaited: true });
+            assert_eq!(life.verdict(), Verdict { phase: Phase::Failed, given_up: true, overdue: steps > 1 });
+            assert_eq!(life.end(Phase::Running, Phase::Completed), Ending::Refused(Phase::Failed), "the late end");
+            assert_eq!(life.give_up(), Ending::Refused(Phase::Failed));
+        }
     }
 
     #[test]

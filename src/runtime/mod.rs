@@ -13,6 +13,7 @@
 //! | `admission` | the door: exact caps, closed at shutdown | submitters, dispatcher |
 //! | `cell`, `life` | the shared request, and the atomic that says where it is in its life | all |
 //! | `dispatcher` | events, decisions, reservations | the dispatcher |
+//! | `faults` | which lanes are out of service, and when they are tried again | the dispatcher |
 //! | `mailbox`, `worker`, `gang` | hand-over, execution, the barrier | workers |
 //! | `wait` | how threads wait, and why no wake-up is lost | all |
 //! | `node` | what is shared; building, shutting down | user's threads |
@@ -23,6 +24,7 @@ mod affinity;
 mod cell;
 mod clock;
 mod dispatcher;
+mod faults;
 mod gang;
 mod life;
 mod mailbox;
@@ -36,6 +38,7 @@ mod wait;
 mod worker;
 
 pub use affinity::{Pinning, Placement};
+pub use faults::{Fault, Recovery, Watchdog};
 pub use gang::{Gang, GangBroken};
 pub use life::Phase;
 pub use node::{BuildError, Builder, Drive, EventReader, NodeSnapshot, Phalanx, Shutdown, ShutdownReport, Turn};

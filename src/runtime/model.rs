@@ -102,7 +102,7 @@ pub fn member<R>(
     epoch: Epoch,
     body: impl FnOnce(&Gang<'_>) -> R,
 ) -> R {
-    let header = Header::new(Job::new(RequestId(0), Class::Large, Nanos::ZERO));
+    let header = Header::new(Job::new(RequestId(0), Class::Large, Nanos::ZERO), None);
     body(&Gang::new(word, wake, parking(), lane, size, &header, epoch))
 }
 

@@ -5,8 +5,9 @@ use super::affinity::{self, Pinning, Placement};
 use super::cell::Runnable;
 use super::clock::Clock;
 use super::dispatcher::Dispatcher;
+use super::faults::{Recovery, Watchdog};
 use super::mailbox::Mailbox;
-use super::request::{Rejected, Request};
+use super::request::{RejectReason, Rejected, Request};
 use super::ticket::Ticket;
 use super::wait::{Bell, Wait, Waiting};
 use super::worker::{Mail, Report, Worker};
@@ -81,6 +82,8 @@ pub(crate) struct Shared<L> {
     closing: AtomicU32,
     stopping: AtomicBool,
     stopped: Latch,
+    /// The lanes for which larges wait no longer; none while they may come.
+    missing: AtomicU64,
 }
 
 const OPEN: u32 = 0;
@@ -107,7 +110,27 @@ impl<L> Shared<L> {
             closing: AtomicU32::new(OPEN),
             stopping: AtomicBool::new(false),
             stopped: Latch::new(),
+            missing: AtomicU64::new(0),
         }
+    }
+
+    /// For the dispatcher: says which lanes larges wait for in vain.
+    pub(crate) fn set_missing(&self, lanes: LaneMask) {
+        // ORDERING: Relaxed: the bits are the whole message. The dispatcher fails those that passed before it is seen.
+        self.missing.store(lanes.bits(), Ordering::Relaxed);
+    }
+
+    /// Whether a request of this class would wait in vain.
+    #[inline]
+    fn lacks_lanes(&self, class: Class) -> Result<(), RejectReason> {
+        if class == Class::Large {
+            // ORDERING: Relaxed, as above.
+            let lanes = LaneMask::from_bits(self.missing.load(Ordering::Relaxed));
+            if !lanes.is_empty() {
+                return Err(RejectReason::LanesMissing { lanes });
+            }
+        }
+        Ok(())
     }
 
     #[inline]
@@ -263,12 +286,15 @@ impl NodeSnapshot {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Whether every request is over and every lane free. It is not if the shutdown was called from within a request: it goes on then.
+    /// Whether every request is over, and every lane free but those that hang. It is not if the shutdown was called from within a request:
+    /// it goes on then.
     pub complete: bool,
-    /// Lanes on which something still runs.
+    /// Lanes on which something still runs: after a complete shutdown, those that hang.
     pub busy: LaneMask,
     /// Lanes out of service.
     pub offline: LaneMask,
+    /// The names of the threads that had not ended, of those that this call waited for. They own what they still use.
+    pub detached: Vec<String>,
 }
 
 /// A door that opens once: cold code waits at it.
@@ -401,7 +427,9 @@ pub struct Phalanx<D: Device> {
     policy: String,
     placement: Placement,
     unpinned: LaneMask,
-    threads: Mutex<Vec<thread::JoinHandle<()>>>,
+    threads: Mutex<Vec<(Option<LaneId>, thread::JoinHandle<()>)>>,
+    /// How long a shutdown waits for a worker that has let go of its lane.
+    patience: Option<Duration>,
     events: Mutex<Option<EventReader>>,
 }
 
@@ -416,6 +444,8 @@ impl Phalanx<Emulated> {
             wait: Wait::Auto,
             pinning: Pinning::Auto,
             drive: Drive::Thread,
+            recovery: Some(Recovery::default()),
+            watchdog: Watchdog::default(),
             events: None,
         }
     }
@@ -436,6 +466,8 @@ pub struct Builder<D> {
     wait: Wait,
     pinning: Pinning,
     drive: Drive,
+    recovery: Option<Recovery>,
+    watchdog: Watchdog,
     events: Option<usize>,
 }
 
@@ -474,8 +506,8 @@ impl<D: Device> Builder<D> {
 
     /// What the lanes run on.
     pub fn device<E: Device>(self, device: E) -> Builder<E> {
-        let Self { lanes, device: _, policy, queue, wait, pinning, drive, events } = self;
-        Builder { lanes, device, policy, queue, wait, pinning, drive, events }
+        let Self { lanes, device: _, policy, queue, wait, pinning, drive, recovery, watchdog, events } = self;
+        Builder { lanes, device, policy, queue, wait, pinning, drive, recovery, watchdog, events }
     }
 
     /// Who starts next.
@@ -514,6 +546,18 @@ impl<D: Device> Builder<D> {
         self
     }
 
+    /// How lanes that are out of service come back. `None`: they never do.
+    pub fn recovery(mut self, recovery: impl Into<Option<Recovery>>) -> Self {
+        self.recovery = recovery.into();
+        self
+    }
+
+    /// How long requests may hold their lanes.
+    pub const fn watchdog(mut self, watchdog: Watchdog) -> Self {
+        self.watchdog = watchdog;
+        self
+    }
+
     /// Keeps an event log: a ring of this many records, 1 to [`Builder::MAX_EVENTS`], between the dispatcher and
     /// [`Phalanx::take_events`].
     pub const fn events(mut self, records: usize) -> Self {
@@ -549,7 +593,7 @@ impl<D: Device> Builder<D> {
         let silent = !waiting.parks() || self.drive == Drive::Turn;
         let shared = Arc::new(Shared::new(word, &limits, waiting, silent));
         let (log, events) = self.events.map(rtrb::RingBuffer::new).unzip();
-        let dispatcher = Dispatcher::new(Arc::clone(&shared), Scheduler::new(limits, policy), log);
+        let dispatcher = Dispatcher::new(Arc::clone(&shared), Scheduler::new(limits, policy), self.recovery, self.watchdog, log);
         let driver = Arc::new(Driver {
             taken: AtomicBool::new(false),
             thread: AtomicUsize::new(0),
@@ -565,6 +609,7 @@ impl<D: Device> Builder<D> {
             placement,
             unpinned: LaneMask::NONE,
             threads: Mutex::new(Vec::with_capacity(self.lanes + 1)),
+            patience: self.watchdog.abort,
             events: Mutex::new(events.map(|ring| EventReader { ring })),
         };
         // If this fails the node is dropped, which stops what was started.
@@ -601,7 +646,7 @@ impl<D: Device> Phalanx<D> {
         for lane in LaneMask::first(self.shared.lanes) {
             let (shared, device, opening) = (Arc::clone(&self.shared), Arc::clone(&self.device), Arc::clone(&opening));
             let cpu = self.placement.workers[lane.index()];
-            let worker = thread::Builder::new().name(format!("phalanx-lane-{lane}")).spawn(move || {
+            let worker = thread::Builder::new().name(worker_name(lane)).spawn(move || {
                 let pinned = cpu.is_none_or(affinity::pin);
                 shared.lane(lane).mailbox.attach();
                 let opened = catch_unwind(AssertUnwindSafe(|| device.open(lane))).unwrap_or_else(|_| {
@@ -616,7 +661,7 @@ impl<D: Device> Phalanx<D> {
                     Err(error) => opening.say(lane, pinned, Err(error)),
                 }
             })?;
-            self.threads().push(worker);
+            self.threads().push((Some(lane), worker));
         }
         let mut said = opening.said.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         while said.len() < self.shared.lanes {
@@ -645,23 +690,24 @@ impl<D: Device> Phalanx<D> {
                     dispatcher.finish_log();
                 });
             })?;
-            self.threads().push(dispatcher);
+            self.threads().push((None, dispatcher));
         }
         self.drive = drive;
         Ok(())
     }
 
-    fn threads(&self) -> MutexGuard<'_, Vec<thread::JoinHandle<()>>> {
+    fn threads(&self) -> MutexGuard<'_, Vec<(Option<LaneId>, thread::JoinHandle<()>)>> {
         self.threads.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Hands a request to the node. Returns at once.
     ///
     /// # Errors
-    /// [`Rejected`], with the request in it, if the queue of its class is full or the node is shut down.
+    /// [`Rejected`], with the request in it, if the queue of its class is full, the node is shut down, or it is large and lanes are missing for
+    /// too long; see [`RejectReason`](super::RejectReason).
     pub fn submit<T>(&self, request: Request<D::Lane, T>) -> Result<Ticket<T>, Rejected<Request<D::Lane, T>>> {
         let class = request.class();
-        if let Err(reason) = self.shared.door(class).enter() {
+        if let Err(reason) = self.shared.lacks_lanes(class).and_then(|()| self.shared.door(class).enter()) {
             self.shared.counters.rejected(class);
             return Err(Rejected { request, reason });
         }
@@ -685,27 +731,46 @@ impl<D: Device> Phalanx<D> {
         turn(&self.driver, &self.shared)
     }
 
-    /// Shuts the node down and waits until it has: every ticket is resolved then, every thread has ended. It may be called any number of
-    /// times, by any number of threads; an Abort that comes after a Finish overrides it.
+    /// Shuts the node down and waits until it has: every ticket is resolved then, every thread has ended but those that hang. It may be
+    /// called any number of times, by any number of threads; an Abort that comes after a Finish overrides it.
+    ///
+    /// It is bounded: an Abort takes no longer than [`Watchdog::abort`] and twice [`Watchdog::grace`] for what runs, a Finish no longer than
+    /// the limits of what is queued and runs. What is past that is given up: its ticket resolves, its thread is detached and named in the
+    /// report, and ends when it can.
     ///
     /// From within a request, or from code of yours that a [`turn`](Self::turn) runs, it returns at once, since that is among what would be
     /// waited for. The shutdown goes on, under [`Drive::Turn`] as long as somebody turns.
     pub fn shutdown(&self, how: Shutdown) -> ShutdownReport {
         self.shared.close(how);
         let own = self.shared.is_own_thread() || self.driver.is_driven_by_this_thread();
+        let mut hung = LaneMask::NONE;
         if !own {
             if self.drive == Drive::Turn {
                 turn_to_the_end(&self.driver, &self.shared);
             }
             self.shared.stopped.wait();
             // Held until all have ended: who comes second waits for that here. The node's own threads never come here.
-            for thread in self.threads().drain(..) {
-                // A thread's panic was caught in it; there is nothing to learn here.
-                let _ = thread.join();
+            let View { busy, offline, .. } = self.shared.word.load();
+            hung = busy & offline;
+            for (lane, thread) in self.threads().drain(..) {
+                match lane {
+                    // It ends by itself, if it ever can.
+                    Some(lane) if hung.contains(lane) => drop(thread),
+                    Some(lane) => {
+                        if !join(thread, self.patience) {
+                            hung = hung.with(lane);
+                        }
+                    }
+                    None => {
+                        // A thread's panic was caught in it; there is nothing to learn here.
+                        let _ = thread.join();
+                    }
+                }
             }
         }
         let View { busy, offline, .. } = self.shared.word.load();
-        ShutdownReport { complete: !own, busy, offline }
+        let detached = hung.into_iter().map(worker_name).collect();
+        ShutdownReport { complete: !own, busy, offline, detached }
     }
 
     /// The node at this moment.
@@ -786,8 +851,10 @@ impl<L> Shared<L> {
         if self.stopping.swap(true, Ordering::Relaxed) && !mutant("node.stop:twice") {
             return;
         }
-        for lane in LaneMask::first(self.lanes) {
-            // SAFETY: every lane is free, so its mailbox is empty, and the dispatcher, which alone puts, has ended with this.
+        // A lane that hangs is out of service: its worker ends by itself, when it releases the lane and finds the node closed.
+        for lane in LaneMask::first(self.lanes) & !self.word.load().busy {
+            // SAFETY: the lane is free, so its mailbox is empty (or its worker has ended, and nobody takes), and the dispatcher, which
+            // alone puts, has ended with this.
             unsafe { self.lane(lane).mailbox.put(Mail::Quit) };
         }
         self.stopped.open();
@@ -805,6 +872,31 @@ impl<D: Device> Drop for Phalanx<D> {
             let _ = last.spawn(move || turn_to_the_end(&driver, &shared));
         }
     }
+}
+
+fn worker_name(lane: LaneId) -> String {
+    format!("phalanx-lane-{lane}")
+}
+
+/// Waits for the end of a worker that has let go of its lane, and may still be in what its last request captured. Whether it ended.
+#[cfg(not(any(loom, shuttle)))]
+fn join(thread: thread::JoinHandle<()>, patience: Option<Duration>) -> bool {
+    let began = std::time::Instant::now();
+    while !thread.is_finished() {
+        if patience.is_some_and(|patience| began.elapsed() > patience) {
+            return false;
+        }
+        thread::park_timeout(Duration::from_micros(50));
+    }
+    let _ = thread.join();
+    true
+}
+
+/// The models' threads all end.
+#[cfg(any(loom, shuttle))]
+fn join(thread: thread::JoinHandle<()>, _: Option<Duration>) -> bool {
+    let _ = thread.join();
+    true
 }
 
 /// One turn on this thread.

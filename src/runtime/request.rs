@@ -4,7 +4,7 @@ use super::cell::{LargeCell, Resolve, Runnable, SmallCell};
 use super::gang::{Gang, GangBroken};
 use super::node::Shared;
 use crate::scheduler::Job;
-use crate::types::{Class, ModelKey, Nanos, RequestId};
+use crate::types::{Class, LaneMask, ModelKey, Nanos, RequestId};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +44,7 @@ struct Options {
     deadline: Option<Duration>,
     target: Option<Duration>,
     expected: Option<Duration>,
+    limit: Option<Duration>,
 }
 
 /// The two faces of a submitted request.
@@ -51,14 +52,14 @@ pub(crate) type Cells<L, T> = (Arc<dyn Runnable<L>>, Arc<dyn Resolve<T>>);
 
 /// A body that does not show what closure it is.
 trait Body<L, T>: Send {
-    fn into_cell(self: Box<Self>, job: Job, lanes: usize, shared: Arc<Shared<L>>) -> Cells<L, T>;
+    fn into_cell(self: Box<Self>, job: Job, limit: Option<Nanos>, lanes: usize, shared: Arc<Shared<L>>) -> Cells<L, T>;
 }
 
 struct SmallBody<F>(F);
 
 impl<L: 'static, T: Send + 'static, F: FnOnce(&mut L) -> T + Send + 'static> Body<L, T> for SmallBody<F> {
-    fn into_cell(self: Box<Self>, job: Job, _: usize, shared: Arc<Shared<L>>) -> Cells<L, T> {
-        let cell = Arc::new(SmallCell::new(job, self.0, shared));
+    fn into_cell(self: Box<Self>, job: Job, limit: Option<Nanos>, _: usize, shared: Arc<Shared<L>>) -> Cells<L, T> {
+        let cell = Arc::new(SmallCell::new(job, limit, self.0, shared));
         (Arc::clone(&cell) as Arc<dyn Runnable<L>>, cell)
     }
 }
@@ -71,8 +72,8 @@ where
     M: Send + 'static,
     F: Fn(&mut L, &Gang<'_>) -> Result<M, GangBroken> + Send + Sync + 'static,
 {
-    fn into_cell(self: Box<Self>, job: Job, lanes: usize, shared: Arc<Shared<L>>) -> Cells<L, Vec<M>> {
-        let cell = Arc::new(LargeCell::new(job, self.0, lanes, shared));
+    fn into_cell(self: Box<Self>, job: Job, limit: Option<Nanos>, lanes: usize, shared: Arc<Shared<L>>) -> Cells<L, Vec<M>> {
+        let cell = Arc::new(LargeCell::new(job, limit, self.0, lanes, shared));
         (Arc::clone(&cell) as Arc<dyn Runnable<L>>, cell)
     }
 }
@@ -129,6 +130,15 @@ impl<L, T> Request<L, T> {
         self
     }
 
+    /// How long it may hold its lanes. Past that it is asked to stop, and a gang is broken, so that members at the barrier leave; past
+    /// [`Watchdog::grace`](super::Watchdog::grace) it is given up: its ticket says [`RequestError::TimeLimit`](super::RequestError::TimeLimit),
+    /// and the lanes that it has not let go are out of service until it does. Without a limit of its own it has the node's; see
+    /// [`Watchdog`](super::Watchdog). [`Duration::MAX`] is none at all.
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.options.limit = Some(limit);
+        self
+    }
+
     /// Small or large.
     #[must_use]
     pub const fn class(&self) -> Class {
@@ -146,7 +156,7 @@ impl<L, T> Request<L, T> {
             expected: self.options.expected.map(Nanos::from),
             model: self.options.model,
         };
-        self.body.into_cell(job, lanes, shared)
+        self.body.into_cell(job, self.options.limit.map(Nanos::from), lanes, shared)
     }
 }
 
@@ -166,6 +176,13 @@ pub enum RejectReason {
     /// The node is being shut down, or was.
     #[error("the node is shut down")]
     Closed,
+    /// It is large, and lanes have been out of service for longer than [`Recovery::large_wait`](super::Recovery::large_wait), or are lost.
+    /// Larges are taken again when every lane is back.
+    #[error("lanes {lanes} are out of service, and a large request needs every lane")]
+    LanesMissing {
+        /// The lanes that are missing.
+        lanes: LaneMask,
+    },
 }
 
 /// A request that was not taken, handed back.

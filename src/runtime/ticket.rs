@@ -4,7 +4,7 @@ use super::cell::Resolve;
 use super::life::Phase;
 use crate::device::DeviceError;
 use crate::sync::{mutant, thread};
-use crate::types::{Class, RequestId};
+use crate::types::{Class, LaneMask, RequestId};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -30,6 +30,20 @@ pub enum RequestError {
     /// A member of the gang returned before the others were done with the barrier, or lost its lane.
     #[error("the gang broke: a member left before the others had come to the barrier")]
     GangBroken,
+    /// It held its lanes for longer than its limit; see [`Request::limit`](super::Request::limit). What it does may go on.
+    #[error("it ran for longer than its limit of {limit:?}{}", if .hung.is_empty() { String::new() } else { format!(", and did not let go of lanes {hung}") })]
+    TimeLimit {
+        /// The limit.
+        limit: Duration,
+        /// The lanes that it did not let go. They are out of service until what runs there has ended, and a probe has passed.
+        hung: LaneMask,
+    },
+    /// It is large, and lanes have been out of service for longer than [`Recovery::large_wait`](super::Recovery::large_wait), or are lost.
+    #[error("lanes {lanes} are out of service, and a large request needs every lane")]
+    LanesMissing {
+        /// The lanes that are missing.
+        lanes: LaneMask,
+    },
     /// Its deadline passed before it started.
     #[error("the deadline passed before the request started")]
     Expired,

@@ -68,6 +68,12 @@ impl Waiting {
         self.parks
     }
 
+    /// Whether a look follows the last one at once.
+    #[inline]
+    pub(crate) fn is_bare(&self) -> bool {
+        !self.yields && self.spins > 0
+    }
+
     /// Looks for something until it is there, or until it is time to park. `None`: park now.
     #[inline]
     pub(crate) fn spin<T>(&self, mut look: impl FnMut() -> Option<T>) -> Option<T> {

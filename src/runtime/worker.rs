@@ -1,6 +1,7 @@
 //! The thread that owns a lane: takes mail, runs it, releases the lane.
 
 use super::cell::{Peers, Runnable, Settled, drop_quietly};
+use super::faults::Fault;
 use super::gang::Gang;
 use super::life::{Ending, Phase};
 use super::node::Shared;
@@ -8,6 +9,7 @@ use super::ticket::RequestError;
 use crate::device::{Device, DeviceError, DeviceFault};
 use crate::sync::mutant;
 use crate::types::{Epoch, LaneId, LaneMask, Nanos};
+use crate::word::{Flags, View};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -17,6 +19,8 @@ pub(crate) enum Mail<L> {
     Small(Arc<dyn Runnable<L>>),
     /// Be a member of this large request's gang, from this epoch on; every lane is reserved for it.
     Member(Arc<dyn Runnable<L>>, Epoch),
+    /// Find out whether the lane, which is out of service, is usable again; it is reserved for that.
+    Probe,
     /// Close the lane and end the thread.
     Quit,
 }
@@ -26,6 +30,7 @@ impl<L> std::fmt::Debug for Mail<L> {
         f.write_str(match self {
             Self::Small(_) => "Small",
             Self::Member(..) => "Member",
+            Self::Probe => "Probe",
             Self::Quit => "Quit",
         })
     }
@@ -38,6 +43,17 @@ pub(crate) struct Report {
     pub(crate) started: Option<Nanos>,
     /// When the body, and what it launched, had ended.
     pub(crate) ended: Nanos,
+    /// Whether the device failed the request on this lane, or the probe.
+    pub(crate) failed: bool,
+    /// Why the lane is of no use any more, or, after a probe, not yet.
+    pub(crate) fault: Option<Fault>,
+}
+
+impl Report {
+    /// Whether the device was asked anything.
+    pub(crate) const fn ran(&self) -> bool {
+        self.started.is_some() || self.failed
+    }
 }
 
 pub(crate) struct Worker<'a, D: Device> {
@@ -51,19 +67,26 @@ impl<D: Device> Worker<'_, D> {
     pub(crate) fn serve(&self, mut opened: D::Lane) {
         let mailbox = &self.shared.lane(self.lane).mailbox;
         loop {
-            match mailbox.take(&self.shared.waiting) {
+            let released = match mailbox.take(&self.shared.waiting) {
                 Mail::Small(request) => self.run(&mut opened, request, None),
                 Mail::Member(request, epoch) => self.run(&mut opened, request, Some(epoch)),
+                Mail::Probe => self.probe(&mut opened),
                 Mail::Quit => break,
+            };
+            // A closed node does not probe, so that the only mail that may still come is Quit; and it does not come if the dispatcher
+            // ended before this lane was released.
+            let out = released.flags.contains(Flags::CLOSED) && released.offline.contains(self.lane);
+            if out && !mutant("worker.serve:waits-for-quit") {
+                break;
             }
         }
         drop_quietly(opened);
     }
 
-    fn run(&self, opened: &mut D::Lane, request: Arc<dyn Runnable<D::Lane>>, epoch: Option<Epoch>) {
+    /// Gives the word as the release found it.
+    fn run(&self, opened: &mut D::Lane, request: Arc<dyn Runnable<D::Lane>>, epoch: Option<Epoch>) -> View {
         let header = request.header();
         let mut report = Report::default();
-        let mut faulty = false;
         let mut settled = Settled::Over;
         let in_time = header.job.deadline.is_none_or(|deadline| self.shared.clock.now() < deadline);
         if !in_time {
@@ -77,15 +100,28 @@ impl<D: Device> Worker<'_, D> {
             let gang = epoch.map(|epoch| {
                 Gang::new(&*self.shared.word, &wake, self.shared.waiting, self.lane, self.shared.lanes, header, epoch)
             });
-            (report, faulty) = self.run_started(opened, &*request, gang.as_ref());
+            report = self.run_started(opened, &*request, gang.as_ref());
             // SAFETY: once a lane: this is its worker, it runs each mail once, and it is done with the request.
             settled = unsafe { request.settle() };
         }
         report.ended = report.ended.max(report.started.unwrap_or_default());
         self.shared.lane(self.lane).leave(report);
-        if faulty && let Ok(quarantined) = self.shared.word.quarantine(self.lane) {
+        if report.fault.is_some()
+            && let Ok(quarantined) = self.shared.word.quarantine(self.lane)
+        {
             self.shared.unpark(quarantined.wake);
         }
+        let released = self.let_go();
+        // The lane is free by now: to wake a thread takes microseconds, and what the request captured may take long to drop.
+        if settled == Settled::Awaited && !mutant("worker.run:wakes-no-ticket") {
+            request.header().wake();
+        }
+        drop_quietly(request);
+        released
+    }
+
+    /// Releases the lane, and wakes whom that concerns. Gives the word as the release found it.
+    fn let_go(&self) -> View {
         let released = self.shared.word.release(self.lane);
         if !mutant("worker.run:wakes-no-peer") {
             self.shared.unpark(released.wake);
@@ -93,19 +129,29 @@ impl<D: Device> Worker<'_, D> {
         if !mutant("worker.run:no-bell") {
             self.shared.bell.ring();
         }
-        // The lane is free by now: to wake a thread takes microseconds, and what the request captured may take long to drop.
-        if settled == Settled::Awaited && !mutant("worker.run:wakes-no-ticket") {
-            request.header().wake();
-        }
-        drop_quietly(request);
+        released.before
     }
 
-    /// The part between start and settlement. Whether the lane is of no use any more is told beside the times.
-    fn run_started(&self, opened: &mut D::Lane, request: &dyn Runnable<D::Lane>, gang: Option<&Gang<'_>>) -> (Report, bool) {
+    /// Tries whether the lane is usable again. Gives the word as the release found it.
+    fn probe(&self, opened: &mut D::Lane) -> View {
+        let probed = self.guarded(|| self.device.probe(self.lane, opened));
+        let mut report = Report { ended: self.shared.clock.now(), ..Report::default() };
+        if let Err(error) = probed {
+            // Whatever it says: a probe that fails has found the lane of no use.
+            report.failed = true;
+            report.fault = Some(fault_of(&error).unwrap_or(Fault::Device));
+        }
+        self.shared.lane(self.lane).leave(report);
+        self.let_go()
+    }
+
+    /// The part between start and settlement.
+    fn run_started(&self, opened: &mut D::Lane, request: &dyn Runnable<D::Lane>, gang: Option<&Gang<'_>>) -> Report {
         let id = request.header().job.id;
         let mut report = Report::default();
         if let Err(error) = self.guarded(|| self.device.begin(opened, id)) {
-            return (report, self.failed(request, gang, error));
+            self.failed(&mut report, request, gang, error);
+            return report;
         }
         // All members begin together, or none does.
         let complete = gang.is_none_or(|gang| gang.barrier().is_ok());
@@ -119,19 +165,21 @@ impl<D: Device> Worker<'_, D> {
         }
         let finished = self.guarded(|| self.device.finish(opened, id));
         report.ended = self.shared.clock.now();
-        let faulty = finished.is_err_and(|error| self.failed(request, gang, error));
-        (report, faulty)
+        if let Err(error) = finished {
+            self.failed(&mut report, request, gang, error);
+        }
+        report
     }
 
-    /// The device failed the request on this lane. Whether the lane itself is lost.
-    fn failed(&self, request: &dyn Runnable<D::Lane>, gang: Option<&Gang<'_>>, error: DeviceError) -> bool {
-        let lost = error.fault() == DeviceFault::Lane;
+    /// The device failed the request on this lane.
+    fn failed(&self, report: &mut Report, request: &dyn Runnable<D::Lane>, gang: Option<&Gang<'_>>, error: DeviceError) {
+        report.failed = true;
+        report.fault = fault_of(&error);
         // SAFETY: this lane's worker, before it settles.
         unsafe { request.fail(self.lane, RequestError::Device(error)) };
         if let Some(gang) = gang {
             gang.abort();
         }
-        lost
     }
 
     /// A device that panics instead of reporting has lost the lane: nothing is known of its state.
@@ -140,5 +188,14 @@ impl<D: Device> Worker<'_, D> {
             drop_quietly(payload);
             Err(DeviceError::new(self.lane, DeviceFault::Lane, "the device panicked; the lane is out of service"))
         })
+    }
+}
+
+/// What a device's error means for its lane, if anything.
+fn fault_of(error: &DeviceError) -> Option<Fault> {
+    match error.fault() {
+        DeviceFault::Request | DeviceFault::Isolation => None,
+        DeviceFault::Lane => Some(Fault::Device),
+        DeviceFault::Lost => Some(Fault::Lost),
     }
 }

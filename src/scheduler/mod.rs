@@ -346,6 +346,14 @@ impl Scheduler {
         Some(self.table.job_ref(run.slot))
     }
 
+    /// How long what runs on a lane was predicted to run, when it was started, if anything was known.
+    #[inline]
+    #[must_use]
+    pub fn predicted_run(&self, lane: LaneId) -> Option<Nanos> {
+        let run = self.lanes.gang().or_else(|| self.lanes.small(lane))?;
+        Some(run.predicted_end - run.started).filter(|&predicted| predicted > Nanos::ZERO)
+    }
+
     /// The moving averages that the policy works with.
     #[must_use]
     pub const fn averages(&self) -> &Averages {

@@ -4,7 +4,7 @@
 //! where the model is about its sleep; else the model's thread turns.
 
 use ::loom::thread;
-use phalanx::runtime::{Phase, Pinning, model};
+use phalanx::runtime::{Phase, Pinning, Recovery, Watchdog, model};
 use phalanx::{
     Builder, Cancel, Class, Device, DeviceError, DeviceFault, Drive, Gang, LaneId, Nanos, Phalanx, Request, RequestError,
     RequestId, Shutdown, Turn, Wait,
@@ -22,6 +22,8 @@ fn builder(lanes: usize, drive: Drive) -> Builder<NoDevice> {
         .queue(Class::Large, 1)
         .wait(Wait::Park)
         .pinning(Pinning::Off)
+        // A timer would end sleeps that nobody ends, and hide lost wake-ups.
+        .watchdog(Watchdog::OFF)
         .drive(drive)
 }
 
@@ -417,5 +419,129 @@ fn the_dispatcher_wakes_for_a_cancellation() {
         unsafe { gate.put(()) };
         assert_eq!(blocker.wait(), Ok(()));
         end(&node);
+    });
+}
+
+/// How long a request of these models may run. There is no grace, which is a microsecond.
+const LIMIT: Duration = Duration::from_nanos(10);
+
+fn watched(lanes: usize, drive: Drive) -> Builder<NoDevice> {
+    let recovery = Recovery { first_wait: Duration::from_micros(1), probe_limit: Duration::MAX, ..Recovery::default() };
+    builder(lanes, drive).watchdog(Watchdog { grace: Duration::ZERO, ..Watchdog::OFF }).recovery(recovery)
+}
+
+/// Looks twice after the limit: who has not ended by then is given up.
+fn pass_the_limit<D: Device>(node: &Phalanx<D>) {
+    model::advance(node, Nanos(10));
+    node.turn();
+    model::advance(node, Nanos(1_000));
+    node.turn();
+}
+
+/// A request is given up while it completes, and a thread waits for it: it has one end, the ticket finds its reason, and never touches an
+/// output that its worker still writes. One lane, three threads. At most one preemption.
+#[test]
+fn give_up_against_completion() {
+    check(Some(1), || {
+        let node = watched(1, Drive::Turn).build().unwrap();
+        let ticket = node.submit(small(7).limit(LIMIT)).unwrap();
+        let waiter = thread::spawn(move || ticket.wait());
+        node.turn();
+        pass_the_limit(&node);
+        while node.turn() == Turn::Progress {}
+        let report = node.shutdown(Shutdown::Finish);
+        match waiter.join().unwrap() {
+            Ok(value) => assert_eq!((value, report.offline.is_empty()), (7, true)),
+            Err(RequestError::TimeLimit { limit, hung }) => {
+                assert_eq!((limit, hung), (LIMIT, LaneId::new(0).mask()), "the reason goes with the end");
+                assert_eq!(report.offline, hung);
+            }
+            Err(other) => panic!("{other}"),
+        }
+    });
+}
+
+/// A member does not come to the barrier within the limit: its peer leaves, the gang is given up, the late member finds no barrier, and
+/// nobody hangs. Two lanes, three threads. At most one preemption.
+#[test]
+fn a_hung_member_is_given_up() {
+    check(Some(1), || {
+        let node = watched(2, Drive::Turn).build().unwrap();
+        let gate = Arc::new(model::Mailbox::<()>::new());
+        let passes = Arc::clone(&gate);
+        let large = Request::large(move |_: &mut NoLane, gang: &Gang<'_>| {
+            if gang.rank() == 1 {
+                passes.attach();
+                passes.take();
+            }
+            gang.barrier()
+        });
+        let mut ticket = node.submit(large.limit(LIMIT)).unwrap();
+        node.turn();
+        pass_the_limit(&node);
+        let result = finish(&node, &mut ticket);
+        // Member 1 may have found the gang broken before it came to its body, and member 0 may not have let go: there is no grace.
+        assert!(matches!(result, Err(RequestError::TimeLimit { limit: LIMIT, .. })), "{result:?}");
+        // SAFETY: the only put.
+        unsafe { gate.put(()) };
+        assert!(node.shutdown(Shutdown::Finish).complete);
+    });
+}
+
+/// A lane whose request was given up comes free after all: it is probed, and the next request runs on it, alone. One lane, two threads. At
+/// most two preemptions.
+#[test]
+fn a_late_lane_comes_back() {
+    check(Some(2), || {
+        let node = watched(1, Drive::Turn).build().unwrap();
+        let ran = Arc::new(Payload::default());
+        let writes = || {
+            let ran = Arc::clone(&ran);
+            Request::small(move |_: &mut NoLane| ran.write(ran.read() + 1))
+        };
+        let mut first = node.submit(writes().limit(LIMIT)).unwrap();
+        node.turn();
+        pass_the_limit(&node);
+        let first = finish(&node, &mut first);
+        let mut second = node.submit(writes()).unwrap();
+        let second = loop {
+            if let Some(result) = second.try_take() {
+                break result;
+            }
+            model::advance(&node, Nanos(1_000));
+            node.turn();
+            // Whatever was done, another look may have to wait for the worker.
+            thread::yield_now();
+        };
+        assert_eq!(second, Ok(()));
+        end(&node);
+        let began = u32::from(first.is_ok());
+        assert!((1 + began..=2).contains(&ran.read()));
+    });
+}
+
+/// A node shuts down over a hung worker, which ends by itself once it can. One lane, two threads. At most two preemptions.
+#[test]
+fn a_shutdown_leaves_a_hung_worker() {
+    check(Some(2), || {
+        let node = watched(1, Drive::Turn).build().unwrap();
+        let gate = Arc::new(model::Mailbox::<()>::new());
+        let passes = Arc::clone(&gate);
+        let hangs = Request::small(move |_: &mut NoLane| {
+            passes.attach();
+            passes.take();
+        });
+        let mut ticket = node.submit(hangs.limit(LIMIT)).unwrap();
+        node.turn();
+        pass_the_limit(&node);
+        assert!(matches!(finish(&node, &mut ticket), Err(RequestError::TimeLimit { .. })));
+        let opener = thread::spawn({
+            let gate = Arc::clone(&gate);
+            // SAFETY: the only put.
+            move || unsafe { gate.put(()) }
+        });
+        let report = node.shutdown(Shutdown::Finish);
+        assert!(report.complete && report.offline == LaneId::new(0).mask());
+        opener.join().unwrap();
     });
 }

@@ -356,6 +356,8 @@ fn one_end(report: &mut Report, id: u64, request: &Request) {
     let name = TERMINALS[outcome.terminal];
     let fits = match (name, request.state) {
         ("completed" | "failed", State::Finished) => true,
+        // A large one that waited in vain for a lane out of service.
+        ("failed", State::Withdrawn) => request.large == Some(true),
         // Found late or withdrawn by the ingress, before the scheduler had heard of it; or between decision and hand-over.
         ("expired", State::Expired | State::Withdrawn | State::Unknown) => true,
         ("cancelled" | "shut_down", State::Withdrawn | State::Unknown) => true,
@@ -407,7 +409,9 @@ fn ran(report: &mut Report, lanes: usize, id: u64, request: &Request, outcome: O
     }
     // One that failed may have left no span at all.
     if let (Some(first), Some(last)) = (first, last) {
-        report.check(Rule::Agreement, outcome.line, outcome.started == Some(first) && outcome.ended == last, || {
+        // A gang that was given up over a member that hung leaves spans of the others, which ended before it was given up.
+        let ended = outcome.ended == last || name == "failed" && outcome.ended > last;
+        report.check(Rule::Agreement, outcome.line, outcome.started == Some(first) && ended, || {
             let started = outcome.started;
             format!("request {id} ran {first}..{last} by its spans, {started:?}..{} by its outcome", outcome.ended)
         });

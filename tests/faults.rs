@@ -1,0 +1,628 @@
+//! Faults of lanes: what the ticket gets, what becomes of the lane, and when it comes back. The device does as it is told.
+
+use phalanx::{
+    Builder, Class, Device, DeviceError, DeviceFault, Gang, LaneId, LaneMask, Phalanx, Recovery, RejectReason, Request,
+    RequestError, RequestId, Shutdown, Ticket, Watchdog,
+};
+use std::collections::VecDeque;
+use std::future::Future as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::task::{Context, Wake, Waker};
+use std::time::{Duration, Instant};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// What a device does when it is called.
+#[derive(Clone, Debug)]
+enum Act {
+    Works,
+    Fails(DeviceFault),
+    Panics,
+    Hangs(Gate),
+}
+
+/// What hangs until it is opened.
+#[derive(Clone, Default, Debug)]
+struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    fn open(&self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
+    }
+
+    fn pass(&self) {
+        let mut open = self.0.0.lock().unwrap();
+        while !*open {
+            open = self.0.1.wait(open).unwrap();
+        }
+    }
+}
+
+/// What one card does next, call by call; once a list is empty the card works.
+#[derive(Default)]
+struct Script {
+    begin: Mutex<VecDeque<Act>>,
+    finish: Mutex<VecDeque<Act>>,
+    probe: Mutex<VecDeque<Act>>,
+    begun: AtomicU64,
+    probes: AtomicU64,
+}
+
+/// Cards that do as they are told.
+#[derive(Clone, Default)]
+struct Told(Arc<[Script; 8]>);
+
+struct Card {
+    id: LaneId,
+}
+
+impl Told {
+    fn act(&self, id: LaneId, list: &Mutex<VecDeque<Act>>, what: &str) -> Result<(), DeviceError> {
+        let act = list.lock().unwrap().pop_front().unwrap_or(Act::Works);
+        match act {
+            Act::Works => Ok(()),
+            Act::Fails(fault) => Err(DeviceError::new(id, fault, format!("told to fail: {what}"))),
+            Act::Panics => panic!("told to panic: {what}"),
+            Act::Hangs(gate) => {
+                gate.pass();
+                Ok(())
+            }
+        }
+    }
+
+    fn card(&self, lane: usize) -> &Script {
+        &self.0[lane]
+    }
+
+    fn begin(&self, lane: usize, acts: impl IntoIterator<Item = Act>) {
+        self.card(lane).begin.lock().unwrap().extend(acts);
+    }
+
+    fn finish(&self, lane: usize, acts: impl IntoIterator<Item = Act>) {
+        self.card(lane).finish.lock().unwrap().extend(acts);
+    }
+
+    fn probe(&self, lane: usize, acts: impl IntoIterator<Item = Act>) {
+        self.card(lane).probe.lock().unwrap().extend(acts);
+    }
+
+    fn begun(&self, lane: usize) -> u64 {
+        self.card(lane).begun.load(Ordering::SeqCst)
+    }
+
+    fn probes(&self, lane: usize) -> u64 {
+        self.card(lane).probes.load(Ordering::SeqCst)
+    }
+}
+
+impl Device for Told {
+    type Lane = Card;
+    fn describe(&self) -> String {
+        "does as it is told".into()
+    }
+    fn open(&self, id: LaneId) -> Result<Card, DeviceError> {
+        Ok(Card { id })
+    }
+    fn begin(&self, card: &mut Card, _: RequestId) -> Result<(), DeviceError> {
+        let script = self.card(card.id.index());
+        script.begun.fetch_add(1, Ordering::SeqCst);
+        self.act(card.id, &script.begin, "begin")
+    }
+    fn finish(&self, card: &mut Card, _: RequestId) -> Result<(), DeviceError> {
+        self.act(card.id, &self.card(card.id.index()).finish, "finish")
+    }
+    fn probe(&self, id: LaneId, card: &mut Card) -> Result<(), DeviceError> {
+        let script = self.card(id.index());
+        script.probes.fetch_add(1, Ordering::SeqCst);
+        self.act(id, &script.probe, "probe")?;
+        *card = self.open(id)?;
+        Ok(())
+    }
+}
+
+const LANE: Act = Act::Fails(DeviceFault::Lane);
+const REQUEST: Act = Act::Fails(DeviceFault::Request);
+
+fn quick() -> Recovery {
+    Recovery { first_wait: 5 * MS, longest_wait: 40 * MS, good_runs: 4, ..Recovery::default() }
+}
+
+fn builder(lanes: usize) -> Builder<Told> {
+    Phalanx::builder().lanes(lanes).device(Told::default()).recovery(quick()).watchdog(watchdog())
+}
+
+const LIMIT: Duration = Duration::from_millis(30);
+const GRACE: Duration = Duration::from_millis(30);
+
+/// So late may a ticket be on a machine that does something else meanwhile.
+const SLACK: Duration = Duration::from_secs(2);
+
+fn watchdog() -> Watchdog {
+    Watchdog { grace: GRACE, ..Watchdog::default() }
+}
+
+fn node(lanes: usize) -> Phalanx<Told> {
+    builder(lanes).build().unwrap()
+}
+
+/// A small request that says which lane it ran on.
+fn small() -> Request<Card, usize> {
+    Request::small(|card: &mut Card| card.id.index())
+}
+
+fn large() -> Request<Card, Vec<usize>> {
+    Request::large(|_: &mut Card, gang: &Gang<'_>| {
+        gang.barrier()?;
+        Ok(gang.rank())
+    })
+}
+
+fn lane(lane: usize) -> LaneMask {
+    LaneId::new(lane).mask()
+}
+
+#[track_caller]
+fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !so() {
+        assert!(Instant::now() < end, "{what}: not within ten seconds");
+        std::thread::sleep(MS / 4);
+    }
+}
+
+/// The ticket's answer, which must come within some seconds.
+#[track_caller]
+fn answer<T>(mut ticket: Ticket<T>) -> Result<T, RequestError> {
+    ticket.wait_timeout(Duration::from_secs(10)).expect("the ticket does not resolve")
+}
+
+/// The node comes to rest: nothing in flight, no lane held, these lanes out of service.
+#[track_caller]
+fn rests(node: &Phalanx<Told>, offline: LaneMask) {
+    until("the node rests", || {
+        let now = node.snapshot();
+        now.busy.is_empty() && now.offline == offline && Class::ALL.iter().all(|&class| now.in_flight(class) == 0)
+    });
+    assert!(node.shutdown(Shutdown::Finish).complete);
+}
+
+/// Sends smalls until one has run on this lane, or failed there.
+#[track_caller]
+fn use_lane(node: &Phalanx<Told>, lane: usize) -> Result<usize, RequestError> {
+    let end = Instant::now() + Duration::from_secs(10);
+    loop {
+        let before = node.device().begun(lane);
+        let tickets: Vec<_> = (0..node.snapshot().lanes).map(|_| node.submit(small()).unwrap()).collect();
+        let results: Vec<_> = tickets.into_iter().map(answer).collect();
+        if node.device().begun(lane) > before {
+            let of_lane = |result: &Result<usize, RequestError>| match result {
+                Ok(ran) => *ran == lane,
+                Err(RequestError::Device(error)) => error.lane().index() == lane,
+                Err(_) => false,
+            };
+            return results.into_iter().find(of_lane).unwrap();
+        }
+        assert!(Instant::now() < end, "lane {lane} gets no request");
+    }
+}
+
+fn is_device_error(result: &Result<usize, RequestError>, fault: DeviceFault) -> bool {
+    matches!(result, Err(RequestError::Device(error)) if error.fault() == fault)
+}
+
+#[test]
+fn a_lane_comes_back_after_its_probe_and_a_large_that_waited_starts() {
+    let node = node(2);
+    node.device().finish(0, [LANE]);
+    assert!(is_device_error(&use_lane(&node, 0), DeviceFault::Lane));
+    let waits = node.submit(large()).unwrap();
+    assert_eq!(answer(waits), Ok(vec![0, 1]));
+    assert_eq!(node.device().probes(0), 1);
+    assert_eq!(use_lane(&node, 0), Ok(0));
+    rests(&node, LaneMask::NONE);
+}
+
+#[test]
+fn a_failed_probe_waits_twice_as_long_and_meanwhile_the_smalls_go_on() {
+    let node = node(2);
+    node.device().finish(0, [LANE]);
+    node.device().probe(0, [LANE, REQUEST, Act::Panics]);
+    assert!(use_lane(&node, 0).is_err());
+    let began = Instant::now();
+    while answer(node.submit(small()).unwrap()) == Ok(1) {
+        assert!(began.elapsed() < Duration::from_secs(10));
+    }
+    // 5 + 10 + 20 + 40 ms: the fourth probe passes.
+    assert_eq!(node.device().probes(0), 4);
+    assert!(began.elapsed() >= 70 * MS, "{:?}", began.elapsed());
+    assert_eq!(use_lane(&node, 0), Ok(0));
+    rests(&node, LaneMask::NONE);
+}
+
+#[test]
+fn a_lane_that_passes_its_probes_and_fails_at_once_attracts_no_traffic() {
+    let recovery = Recovery { first_wait: 5 * MS, longest_wait: Duration::from_secs(60), ..quick() };
+    let node = builder(2).recovery(recovery).build().unwrap();
+    node.device().begin(0, std::iter::repeat_n(LANE, 1_000));
+    let (began, mut failed, mut sent) = (Instant::now(), 0, 0_u64);
+    while began.elapsed() < 300 * MS {
+        let pair = [node.submit(small()).unwrap(), node.submit(small()).unwrap()];
+        failed += pair.into_iter().map(answer).filter(Result::is_err).count();
+        sent += 2;
+    }
+    // Waits of 5, 10, 20 … ms: in 300 ms there is room for six or seven. An unlucky one more came in with the first.
+    assert!((2..=8).contains(&failed), "{failed} of {sent} requests failed");
+    assert!(node.device().begun(0) <= 8);
+    assert!(node.device().begun(1) > 50);
+}
+
+#[test]
+fn a_lane_whose_requests_all_fail_is_taken_out_and_comes_back() {
+    let node = node(2);
+    node.device().begin(0, std::iter::repeat_n(REQUEST, 8));
+    until("the breaker trips", || {
+        let pair = [node.submit(small()).unwrap(), node.submit(small()).unwrap()];
+        pair.into_iter().for_each(|ticket| drop(answer(ticket)));
+        node.device().begun(0) >= 8
+    });
+    until("it is probed", || node.device().probes(0) == 1);
+    assert_eq!(use_lane(&node, 0), Ok(0));
+    rests(&node, LaneMask::NONE);
+}
+
+#[test]
+fn the_last_lane_in_service_stays_though_its_requests_fail() {
+    let node = node(1);
+    node.device().finish(0, std::iter::repeat_n(REQUEST, 20));
+    for _ in 0..20 {
+        assert!(is_device_error(&answer(node.submit(small()).unwrap()), DeviceFault::Request));
+    }
+    assert_eq!(answer(node.submit(small()).unwrap()), Ok(0));
+    assert_eq!(node.device().probes(0), 0);
+    rests(&node, LaneMask::NONE);
+}
+
+#[test]
+fn what_is_lost_is_never_tried_again() {
+    for by_probe in [false, true] {
+        let node = node(2);
+        node.device().finish(0, [if by_probe { LANE } else { Act::Fails(DeviceFault::Lost) }]);
+        node.device().probe(0, [Act::Fails(DeviceFault::Lost)]);
+        assert!(use_lane(&node, 0).is_err());
+        std::thread::sleep(60 * MS);
+        assert_eq!(node.device().probes(0), u64::from(by_probe));
+        assert_eq!(answer(node.submit(small()).unwrap()), Ok(1));
+        rests(&node, lane(0));
+    }
+}
+
+#[test]
+fn a_shutdown_does_not_wait_for_lanes_that_are_out_of_service() {
+    for how in [Shutdown::Finish, Shutdown::Abort] {
+        let node = node(2);
+        node.device().finish(0, [LANE]);
+        node.device().probe(0, std::iter::repeat_n(LANE, 1_000));
+        assert!(use_lane(&node, 0).is_err());
+        let waits = node.submit(large()).unwrap();
+        let began = Instant::now();
+        let report = node.shutdown(how);
+        assert!(report.complete && report.busy.is_empty() && report.offline == lane(0), "{report:?}");
+        assert!(began.elapsed() < Duration::from_secs(2));
+        assert_eq!(answer(waits), Err(RequestError::ShutDown));
+    }
+}
+
+/// A small request that hangs on the lane that it gets, which it tells.
+fn hanging_small(gate: &Gate) -> (Request<Card, usize>, mpsc::Receiver<usize>) {
+    let (gate, (tell, told)) = (gate.clone(), mpsc::channel());
+    let request = Request::small(move |card: &mut Card| {
+        tell.send(card.id.index()).unwrap();
+        gate.pass();
+        card.id.index()
+    });
+    (request, told)
+}
+
+/// What a ticket says of a request that was given up after this limit, with these lanes.
+fn given_up<T>(limit: Duration, hung: LaneMask) -> Result<T, RequestError> {
+    Err(RequestError::TimeLimit { limit, hung })
+}
+
+#[test]
+fn a_hung_small_fails_on_time_and_its_lane_returns_once_it_has_ended() {
+    let node = node(2);
+    let gate = Gate::default();
+    let (request, told) = hanging_small(&gate);
+    let began = Instant::now();
+    let ticket = node.submit(request.limit(LIMIT)).unwrap();
+    let hung = told.recv().unwrap();
+    assert_eq!(answer(ticket), given_up(LIMIT, lane(hung)));
+    assert!((LIMIT + GRACE..LIMIT + 2 * GRACE + SLACK).contains(&began.elapsed()), "{:?}", began.elapsed());
+    for _ in 0..20 {
+        assert_eq!(answer(node.submit(small()).unwrap()), Ok(1 - hung), "the rest goes on");
+    }
+    until("only the hung lane is held", || {
+        let now = node.snapshot();
+        (now.busy, now.offline, now.in_flight(Class::Small)) == (lane(hung), lane(hung), 0)
+    });
+    assert_eq!(node.device().probes(hung), 0, "what is held is not probed");
+    let waits = node.submit(large()).unwrap();
+    gate.open();
+    assert_eq!(answer(waits), Ok(vec![0, 1]));
+    assert_eq!(node.device().probes(hung), 1);
+    rests(&node, LaneMask::NONE);
+}
+
+#[test]
+fn a_late_output_is_dropped_once_on_the_worker() {
+    struct Drops(mpsc::Sender<String>);
+    impl Drop for Drops {
+        fn drop(&mut self) {
+            self.0.send(std::thread::current().name().unwrap().to_owned()).unwrap();
+            panic!("and panics");
+        }
+    }
+    let node = node(1);
+    let gate = Gate::default();
+    let (drops, dropped) = mpsc::channel();
+    let passes = gate.clone();
+    let ticket = node
+        .submit(
+            Request::small(move |_: &mut Card| {
+                passes.pass();
+                Drops(drops)
+            })
+            .limit(MS),
+        )
+        .unwrap();
+    assert!(matches!(answer(ticket), Err(RequestError::TimeLimit { .. })));
+    gate.open();
+    assert_eq!(dropped.recv_timeout(Duration::from_secs(10)).unwrap(), "phalanx-lane-0");
+    assert!(dropped.recv().is_err(), "once");
+    rests(&node, LaneMask::NONE);
+}
+
+#[test]
+fn a_hung_member_is_given_up_and_the_innocent_leave_at_the_limit() {
+    let node = node(4);
+    let gate = Gate::default();
+    let (left, leaves) = mpsc::channel();
+    let passes = gate.clone();
+    let began = Instant::now();
+    let request = Request::large(move |_: &mut Card, gang: &Gang<'_>| {
+        if gang.rank() == 2 {
+            passes.pass();
+        }
+        let through = gang.barrier();
+        left.send((gang.rank(), began.elapsed(), through.is_ok())).unwrap();
+        through
+    });
+    let ticket = node.submit(request.limit(LIMIT)).unwrap();
+    assert_eq!(answer(ticket), given_up(LIMIT, lane(2)));
+    assert!((LIMIT + GRACE..LIMIT + 2 * GRACE + SLACK).contains(&began.elapsed()), "{:?}", began.elapsed());
+    let mut innocent: Vec<_> = leaves.try_iter().collect();
+    innocent.sort_unstable();
+    assert_eq!(innocent.iter().map(|leave| (leave.0, leave.2)).collect::<Vec<_>>(), [(0, false), (1, false), (3, false)]);
+    assert!(innocent.iter().all(|leave| leave.1 >= LIMIT), "{innocent:?}");
+    for _ in 0..20 {
+        assert_ne!(answer(node.submit(small()).unwrap()), Ok(2), "the smalls go on, elsewhere");
+    }
+    let waits = node.submit(large()).unwrap();
+    gate.open();
+    assert_eq!(answer(waits), Ok(vec![0, 1, 2, 3]));
+    assert!(!leaves.recv().unwrap().2, "the late member finds the barrier broken");
+    rests(&node, LaneMask::NONE);
+}
+
+#[test]
+fn a_gang_that_leaves_when_asked_costs_no_lane() {
+    let node = node(3);
+    let request = Request::large(|_: &mut Card, gang: &Gang<'_>| {
+        while !gang.is_cancelled() {
+            std::thread::sleep(MS);
+        }
+        gang.barrier()
+    });
+    assert_eq!(answer(node.submit(request.limit(LIMIT)).unwrap()).map(|_| ()), given_up(LIMIT, LaneMask::NONE));
+    assert!(node.snapshot().offline.is_empty());
+    assert_eq!(answer(node.submit(large()).unwrap()), Ok(vec![0, 1, 2]));
+    rests(&node, LaneMask::NONE);
+}
+
+#[test]
+fn a_device_that_hangs_is_a_hang() {
+    for begins in [true, false] {
+        let node = node(2);
+        let gate = Gate::default();
+        if begins {
+            node.device().begin(1, [Act::Hangs(gate.clone())]);
+        } else {
+            node.device().finish(1, [Act::Hangs(gate.clone())]);
+        }
+        let ticket = node.submit(large().limit(LIMIT)).unwrap();
+        assert_eq!(answer(ticket), given_up(LIMIT, lane(1)));
+        assert_eq!(answer(node.submit(small()).unwrap()), Ok(0));
+        gate.open();
+        until("the lane is back", || node.snapshot().offline.is_empty());
+        rests(&node, LaneMask::NONE);
+    }
+}
+
+#[test]
+fn a_probe_that_hangs_is_given_up_and_its_late_success_counts_for_nothing() {
+    let node = builder(2).recovery(Recovery { probe_limit: LIMIT, ..quick() }).build().unwrap();
+    let gate = Gate::default();
+    node.device().finish(0, [LANE]);
+    node.device().probe(0, [Act::Hangs(gate.clone()), LANE]);
+    assert!(use_lane(&node, 0).is_err());
+    until("the probe began", || node.device().probes(0) == 1);
+    std::thread::sleep(LIMIT + 20 * MS);
+    gate.open();
+    until("the lane is back", || node.snapshot().offline.is_empty());
+    assert_eq!(node.device().probes(0), 3, "one that hung, one that failed, one that passed");
+    rests(&node, LaneMask::NONE);
+}
+
+#[test]
+fn a_worker_that_hangs_after_its_release_fails_the_next_request_of_its_lane() {
+    /// The worker wakes it after it has released its lane.
+    struct Hangs(Gate);
+    impl Wake for Hangs {
+        fn wake(self: Arc<Self>) {
+            self.0.pass();
+        }
+    }
+    let node = node(1);
+    let (gate, running) = (Gate::default(), Gate::default());
+    let waker = Waker::from(Arc::new(Hangs(gate.clone())));
+    let passes = running.clone();
+    let mut first = Box::pin(node.submit(Request::small(move |_: &mut Card| passes.pass())).unwrap());
+    assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    running.open();
+    until("it is over", || node.snapshot().in_flight(Class::Small) == 0);
+    // Nobody comes to take it.
+    assert_eq!(answer(node.submit(small().limit(LIMIT)).unwrap()), given_up(LIMIT, lane(0)));
+    gate.open();
+    assert_eq!(answer(node.submit(small()).unwrap()), Ok(0));
+    rests(&node, LaneMask::NONE);
+}
+
+#[test]
+fn a_request_that_ends_as_it_is_given_up_has_one_end() {
+    let node = builder(3).watchdog(Watchdog { grace: MS, ..watchdog() }).build().unwrap();
+    let end = Instant::now() + Duration::from_millis(700);
+    let (mut completed, mut failed) = (0, 0);
+    let mut round = 0_u32;
+    while Instant::now() < end {
+        round += 1;
+        // Around the moment at which it is given up, 2 ms after its start.
+        let time = Duration::from_micros(1_800 + u64::from(round * 37 % 900));
+        let tickets: Vec<_> = (0..3)
+            .map(|_| {
+                let spin = move |card: &mut Card| {
+                    std::thread::sleep(time);
+                    vec![card.id.index()]
+                };
+                node.submit(Request::small(spin).limit(MS)).unwrap()
+            })
+            .collect();
+        let gang = node.submit(
+            Request::large(move |_: &mut Card, gang: &Gang<'_>| {
+                std::thread::sleep(time);
+                Ok(vec![gang.rank()])
+            })
+            .limit(MS)
+            .deadline(5 * MS),
+        );
+        for ticket in tickets {
+            match answer(ticket) {
+                Ok(_) => completed += 1,
+                Err(RequestError::TimeLimit { .. }) => failed += 1,
+                Err(other) => panic!("{other}"),
+            }
+        }
+        if let Ok(gang) = gang {
+            let result = answer(gang);
+            assert!(matches!(result, Ok(_) | Err(RequestError::TimeLimit { .. } | RequestError::Expired)), "{result:?}");
+        }
+    }
+    assert!(completed + failed > 0);
+    until("all lanes are back", || node.snapshot().offline.is_empty());
+    rests(&node, LaneMask::NONE);
+}
+
+#[test]
+fn a_shutdown_detaches_and_names_a_hung_worker_which_ends_when_it_can() {
+    for (how, limit) in [(Shutdown::Finish, LIMIT), (Shutdown::Abort, Duration::MAX)] {
+        let node = builder(3).watchdog(Watchdog { abort: Some(LIMIT), ..watchdog() }).build().unwrap();
+        let device = Arc::downgrade(&node.device().0);
+        let gate = Gate::default();
+        let (request, told) = hanging_small(&gate);
+        let ticket = node.submit(request.limit(limit)).unwrap();
+        let hung = told.recv().unwrap();
+        let began = Instant::now();
+        let report = node.shutdown(how);
+        assert!(began.elapsed() < LIMIT + 2 * GRACE + SLACK, "{:?}", began.elapsed());
+        assert!(report.complete);
+        assert_eq!((report.busy, report.offline), (lane(hung), lane(hung)));
+        assert_eq!(report.detached, [format!("phalanx-lane-{hung}")]);
+        assert!(matches!(answer(ticket), Err(RequestError::TimeLimit { hung: lanes, .. }) if lanes == lane(hung)));
+        assert!(node.shutdown(Shutdown::Abort).complete, "once more");
+        drop(node);
+        assert!(device.upgrade().is_some(), "the worker still has it");
+        gate.open();
+        until("the worker has ended", || device.upgrade().is_none());
+    }
+}
+
+#[test]
+fn a_shutdown_does_not_wait_long_for_a_probe() {
+    let node = node(2);
+    let gate = Gate::default();
+    node.device().finish(0, [LANE]);
+    node.device().probe(0, [Act::Hangs(gate.clone())]);
+    assert!(use_lane(&node, 0).is_err());
+    until("the probe began", || node.device().probes(0) == 1);
+    let report = node.shutdown(Shutdown::Finish);
+    assert!(report.complete);
+    assert_eq!(report.detached, ["phalanx-lane-0"]);
+    gate.open();
+}
+
+#[test]
+fn larges_wait_for_a_missing_lane_up_to_the_bound_and_are_taken_again_when_it_is_back() {
+    let wait = 60 * MS;
+    let node = builder(2).recovery(Recovery { large_wait: wait, ..quick() }).build().unwrap();
+    let gate = Gate::default();
+    let (request, told) = hanging_small(&gate);
+    let ticket = node.submit(request.limit(MS)).unwrap();
+    let hung = told.recv().unwrap();
+    assert!(answer(ticket).is_err());
+    let began = Instant::now();
+    let waits: Vec<_> = (0..3).map(|_| node.submit(large()).unwrap()).collect();
+    let cancelled = node.submit(large()).unwrap();
+    cancelled.cancel();
+    let expires = node.submit(large().deadline(5 * MS)).unwrap();
+    assert_eq!(answer(expires), Err(RequestError::Expired));
+    assert_eq!(answer(node.submit(small()).unwrap()), Ok(1 - hung), "the smalls go on");
+    let missing = lane(hung);
+    for ticket in waits {
+        assert_eq!(answer(ticket), Err(RequestError::LanesMissing { lanes: missing }));
+    }
+    assert!((wait - 20 * MS..wait + SLACK).contains(&began.elapsed()), "{:?}", began.elapsed());
+    assert_eq!(answer(cancelled), Err(RequestError::Cancelled));
+    let rejected = node.submit(large()).unwrap_err();
+    assert_eq!(rejected.reason, RejectReason::LanesMissing { lanes: missing });
+    assert_eq!(rejected.request.class(), Class::Large, "it is handed back");
+    assert_eq!(answer(node.submit(small()).unwrap()), Ok(1 - hung));
+    gate.open();
+    let mut again = None;
+    until("larges are taken again", || {
+        again = node.submit(large()).ok();
+        again.is_some()
+    });
+    assert_eq!(answer(again.unwrap()), Ok(vec![0, 1]));
+    rests(&node, LaneMask::NONE);
+}
+
+#[test]
+fn nobody_waits_for_a_lane_that_is_lost() {
+    let node = node(2);
+    let gate = Gate::default();
+    let passes = gate.clone();
+    node.device().finish(0, [Act::Fails(DeviceFault::Lost)]);
+    node.device().finish(1, [Act::Fails(DeviceFault::Lost)]);
+    let first = node.submit(Request::small(move |card: &mut Card| {
+        passes.pass();
+        card.id.index()
+    }));
+    let waits = node.submit(large()).unwrap();
+    gate.open();
+    let Err(RequestError::Device(error)) = answer(first.unwrap()) else { panic!("it was lost") };
+    assert_eq!(answer(waits), Err(RequestError::LanesMissing { lanes: error.lane().mask() }));
+    let reason = node.submit(large()).unwrap_err().reason;
+    assert_eq!(reason, RejectReason::LanesMissing { lanes: error.lane().mask() });
+    rests(&node, error.lane().mask());
+}
