@@ -1,8 +1,8 @@
 //! Faults of lanes: what the ticket gets, what becomes of the lane, and when it comes back. The device does as it is told.
 
 use phalanx::{
-    Builder, Class, Device, DeviceError, DeviceFault, Gang, LaneId, LaneMask, Phalanx, Recovery, RejectReason, Request,
-    RequestError, RequestId, Shutdown, Ticket, Watchdog,
+    Builder, Class, Device, DeviceError, DeviceFault, Drive, Fault, Gang, LaneId, LaneMask, LaneState, Phalanx, Recovery,
+    RejectReason, Request, RequestError, RequestId, Shutdown, Ticket, Watchdog,
 };
 use std::collections::VecDeque;
 use std::future::Future as _;
@@ -625,4 +625,70 @@ fn nobody_waits_for_a_lane_that_is_lost() {
     let reason = node.submit(large()).unwrap_err().reason;
     assert_eq!(reason, RejectReason::LanesMissing { lanes: error.lane().mask() });
     rests(&node, error.lane().mask());
+}
+
+/// A lane's state, as a monitor reads it.
+fn state(node: &Phalanx<Told>, lane: usize) -> LaneState {
+    node.health().lanes[lane].state
+}
+
+#[test]
+fn health_tells_of_a_lane_from_its_fault_to_its_return() {
+    let node = builder(2).recovery(Recovery { first_wait: 50 * MS, ..quick() }).build().unwrap();
+    let health = node.health();
+    assert!(health.is_live() && health.is_ready() && health.is_ready_for(Class::Large));
+    assert!(health.lanes.iter().all(|lane| lane.state == LaneState::InService && lane.last_error.is_none()));
+    node.device().finish(1, [LANE]);
+    let before = node.now();
+    assert!(use_lane(&node, 1).is_err());
+    until("it waits for its probe", || matches!(state(&node, 1), LaneState::Quarantined { next_try: Some(_), .. }));
+    let health = node.health();
+    let LaneState::Quarantined { fault: Fault::Device, since, next_try: Some(next_try) } = health.lanes[1].state else {
+        panic!("{health:?}")
+    };
+    assert!(before <= since && since <= health.now && since < next_try);
+    assert!(health.lanes[1].last_error.as_ref().unwrap().to_string().contains("told to fail"));
+    assert_eq!(health.out_of_service(), lane(1));
+    assert!(health.is_live() && health.is_ready() && !health.is_ready_for(Class::Large));
+    until("it is back", || state(&node, 1) == LaneState::InService);
+    assert!(node.health().is_ready_for(Class::Large));
+    node.shutdown(Shutdown::Finish);
+    let health = node.health();
+    assert!(!health.is_live() && !health.is_ready() && health.ended && !health.accepting);
+}
+
+#[test]
+fn health_answers_while_every_queue_is_full_and_the_dispatcher_is_stuck() {
+    /// Blocks the dispatcher, which wakes it.
+    struct Blocks(Gate);
+    impl Wake for Blocks {
+        fn wake(self: Arc<Self>) {
+            self.0.pass();
+        }
+    }
+    let node = builder(1).queue(Class::Small, 4).build().unwrap();
+    let (gate, running) = (Gate::default(), Gate::default());
+    let passes = running.clone();
+    let blocker = node.submit(Request::small(move |_: &mut Card| passes.pass())).unwrap();
+    let waker = Waker::from(Arc::new(Blocks(gate.clone())));
+    let mut expires = Box::pin(node.submit(small().deadline(5 * MS)).unwrap());
+    assert!(expires.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    until("the queue is full", || node.submit(small()).is_err());
+    assert!(node.health().is_live(), "it has just got stuck");
+    until("it is known to be stuck", || !node.health().is_live());
+    assert!(!node.health().is_ready() && node.health().accepting);
+    gate.open();
+    running.open();
+    assert!(answer(blocker).is_ok());
+    until("it lives", || node.health().is_live() && node.health().is_ready());
+}
+
+#[test]
+fn a_node_that_nobody_turns_is_not_live() {
+    let node = builder(1).drive(Drive::Turn).build().unwrap();
+    node.turn();
+    assert!(node.health().is_live());
+    until("nobody has turned for a second", || !node.health().is_live());
+    node.turn();
+    assert!(node.health().is_live());
 }

@@ -140,6 +140,7 @@ impl<D: Device> Worker<'_, D> {
             // Whatever it says: a probe that fails has found the lane of no use.
             report.failed = true;
             report.fault = Some(fault_of(&error).unwrap_or(Fault::Device));
+            self.shared.lane(self.lane).keep_error(&error);
         }
         self.shared.lane(self.lane).leave(report);
         self.let_go()
@@ -175,6 +176,9 @@ impl<D: Device> Worker<'_, D> {
     fn failed(&self, report: &mut Report, request: &dyn Runnable<D::Lane>, gang: Option<&Gang<'_>>, error: DeviceError) {
         report.failed = true;
         report.fault = fault_of(&error);
+        if report.fault.is_some() {
+            self.shared.lane(self.lane).keep_error(&error);
+        }
         // SAFETY: this lane's worker, before it settles.
         unsafe { request.fail(self.lane, RequestError::Device(error)) };
         if let Some(gang) = gang {
