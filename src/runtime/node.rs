@@ -731,7 +731,7 @@ impl<D: Device> Phalanx<D> {
     ///
     /// # Errors
     /// [`Rejected`], with the request in it, if the queue of its class is full, the node is shut down, or it is large and lanes are missing for
-    /// too long; see [`RejectReason`](super::RejectReason).
+    /// too long; see [`RejectReason`].
     pub fn submit<T>(&self, request: Request<D::Lane, T>) -> Result<Ticket<T>, Rejected<Request<D::Lane, T>>> {
         let class = request.class();
         if let Err(reason) = self.shared.lacks_lanes(class).and_then(|()| self.shared.door(class).enter()) {
