@@ -40,6 +40,7 @@ mod wait;
 mod worker;
 
 pub use affinity::{Pinning, Placement};
+pub use cell::Running;
 pub use faults::{Fault, Recovery, Watchdog};
 pub use gang::{Gang, GangBroken};
 pub use health::{Health, LaneHealth, LaneState};

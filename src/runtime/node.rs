@@ -16,7 +16,7 @@ use crate::device::{Device, DeviceError, DeviceFault, Emulated};
 use crate::observe::{Record, Terminal};
 use crate::scheduler::{Limits, LimitsError, Policy, PolicySpec, Scheduler};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use crate::sync::{ArrayQueue, Condvar, Mutex, MutexGuard, UnsafeCell, mutant, order, thread, thread_token};
+use crate::sync::{ArrayQueue, Condvar, Mutex, MutexGuard, UnsafeCell, body, mutant, order, thread, thread_token};
 use crate::types::{Class, LaneId, LaneMask, MAX_LANES, Nanos, RequestId};
 use crate::word::{View, Word, new_word};
 use crossbeam_utils::CachePadded;
@@ -217,8 +217,18 @@ impl<L> Shared<L> {
         }
     }
 
+    /// A number that no other living node has.
+    pub(crate) fn token(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Whether the current thread runs the body of one of the node's requests.
+    pub(crate) fn is_inside(&self) -> bool {
+        body::is_inside(self.token())
+    }
+
     /// Whether the current thread is one of the node's own, which must not wait for the node.
-    fn is_own_thread(&self) -> bool {
+    pub(crate) fn is_own_thread(&self) -> bool {
         let me = thread::current().id();
         self.bell.is_sleeper(me) || self.boxes.iter().any(|lane| lane.mailbox.is_owner(me))
     }

@@ -7,7 +7,7 @@ use super::life::{Ending, Phase};
 use super::node::Shared;
 use super::ticket::RequestError;
 use crate::device::{Device, DeviceError, DeviceFault};
-use crate::sync::mutant;
+use crate::sync::{body, mutant};
 use crate::types::{Epoch, LaneId, LaneMask, Nanos};
 use crate::word::{Flags, View};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -158,8 +158,11 @@ impl<D: Device> Worker<'_, D> {
         let complete = gang.is_none_or(|gang| gang.barrier().is_ok());
         report.started = complete.then(|| self.shared.clock.now());
         if complete {
-            // SAFETY: this lane's worker, once, and the request is Running.
-            let peers = unsafe { request.run(opened, gang) };
+            let peers = {
+                let _inside = body::enter(self.shared.token());
+                // SAFETY: this lane's worker, once, and the request is Running.
+                unsafe { request.run(opened, gang) }
+            };
             if let (Peers::Abort, Some(gang)) = (peers, gang) {
                 gang.abort();
             }
