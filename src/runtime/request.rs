@@ -100,14 +100,14 @@ impl<L: 'static, T: Send + 'static> Request<L, T> {
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let node = Phalanx::builder().lanes(1).build()?;
-    /// let ticket = node.submit(Request::interruptible(|lane: &mut EmulatedLane, running: &Running| {
+    /// let mut ticket = node.submit(Request::interruptible(|lane: &mut EmulatedLane, running: &Running| {
     ///     (0..1_000).take_while(|_| {
     ///         lane.launch(Duration::from_millis(1)).unwrap();
     ///         lane.synchronize();
     ///         !running.is_cancelled()
     ///     }).count()
     /// }))?;
-    /// std::thread::sleep(Duration::from_millis(20));
+    /// assert!(ticket.wait_timeout(Duration::from_millis(20)).is_none());
     /// ticket.cancel();
     /// assert!(ticket.wait()? < 1_000);
     /// # Ok(())
