@@ -108,6 +108,47 @@ pub fn thread_token() -> usize {
     }
 }
 
+/// Which node's request this thread runs the body of: what a body must not wait for is its own node.
+pub mod body {
+    #[cfg(not(any(loom, shuttle)))]
+    std::thread_local! {
+        static NODE: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    }
+
+    /// This thread is in a body of this node (a number other than 0) until the guard is dropped.
+    #[inline]
+    pub fn enter(node: usize) -> Inside {
+        #[cfg(not(any(loom, shuttle)))]
+        return Inside(NODE.replace(node));
+        // The model checkers' threads may share one thread of the system, with its thread-locals.
+        #[cfg(any(loom, shuttle))]
+        Inside(node)
+    }
+
+    /// Whether this thread is in a body of this node.
+    #[inline]
+    pub fn is_inside(node: usize) -> bool {
+        #[cfg(not(any(loom, shuttle)))]
+        return NODE.get() == node;
+        #[cfg(any(loom, shuttle))]
+        {
+            let _ = node;
+            false
+        }
+    }
+
+    /// See [`enter`].
+    #[derive(Debug)]
+    pub struct Inside(#[cfg_attr(any(loom, shuttle), expect(dead_code))] usize);
+
+    #[cfg(not(any(loom, shuttle)))]
+    impl Drop for Inside {
+        fn drop(&mut self) {
+            NODE.set(self.0);
+        }
+    }
+}
+
 /// What a spinning thread tells its processor, or its model.
 pub mod hint {
     #[cfg(loom)]

@@ -1,8 +1,8 @@
 //! Faults of lanes: what the ticket gets, what becomes of the lane, and when it comes back. The device does as it is told.
 
 use phalanx::{
-    Builder, Class, Device, DeviceError, DeviceFault, Gang, LaneId, LaneMask, Phalanx, Recovery, RejectReason, Request,
-    RequestError, RequestId, Shutdown, Ticket, Watchdog,
+    Builder, Class, Device, DeviceError, DeviceFault, Drive, Fault, Gang, LaneId, LaneMask, LaneState, Phalanx, Recovery,
+    RejectReason, Request, RequestError, RequestId, Shutdown, Ticket, Watchdog,
 };
 use std::collections::VecDeque;
 use std::future::Future as _;
@@ -625,4 +625,392 @@ fn nobody_waits_for_a_lane_that_is_lost() {
     let reason = node.submit(large()).unwrap_err().reason;
     assert_eq!(reason, RejectReason::LanesMissing { lanes: error.lane().mask() });
     rests(&node, error.lane().mask());
+}
+
+/// A lane's state, as a monitor reads it.
+fn state(node: &Phalanx<Told>, lane: usize) -> LaneState {
+    node.health().lanes[lane].state
+}
+
+#[test]
+fn health_tells_of_a_lane_from_its_fault_to_its_return() {
+    let node = builder(2).recovery(Recovery { first_wait: 50 * MS, ..quick() }).build().unwrap();
+    let health = node.health();
+    assert!(health.is_live() && health.is_ready() && health.is_ready_for(Class::Large));
+    assert!(health.lanes.iter().all(|lane| lane.state == LaneState::InService && lane.last_error.is_none()));
+    node.device().finish(1, [LANE]);
+    let before = node.now();
+    assert!(use_lane(&node, 1).is_err());
+    until("it waits for its probe", || matches!(state(&node, 1), LaneState::Quarantined { next_try: Some(_), .. }));
+    let health = node.health();
+    let LaneState::Quarantined { fault: Fault::Device, since, next_try: Some(next_try) } = health.lanes[1].state else {
+        panic!("{health:?}")
+    };
+    assert!(before <= since && since <= health.now && since < next_try);
+    assert!(health.lanes[1].last_error.as_ref().unwrap().to_string().contains("told to fail"));
+    assert_eq!(health.out_of_service(), lane(1));
+    assert!(health.is_live() && health.is_ready() && !health.is_ready_for(Class::Large));
+    until("it is back", || state(&node, 1) == LaneState::InService);
+    assert!(node.health().is_ready_for(Class::Large));
+    node.shutdown(Shutdown::Finish);
+    let health = node.health();
+    assert!(!health.is_live() && !health.is_ready() && health.ended && !health.accepting);
+}
+
+#[test]
+fn health_answers_while_every_queue_is_full_and_the_dispatcher_is_stuck() {
+    /// Blocks the dispatcher, which wakes it.
+    struct Blocks(Gate);
+    impl Wake for Blocks {
+        fn wake(self: Arc<Self>) {
+            self.0.pass();
+        }
+    }
+    let node = builder(1).queue(Class::Small, 4).build().unwrap();
+    let (gate, running) = (Gate::default(), Gate::default());
+    let passes = running.clone();
+    let blocker = node.submit(Request::small(move |_: &mut Card| passes.pass())).unwrap();
+    let waker = Waker::from(Arc::new(Blocks(gate.clone())));
+    let mut expires = Box::pin(node.submit(small().deadline(5 * MS)).unwrap());
+    assert!(expires.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    until("the queue is full", || node.submit(small()).is_err());
+    assert!(node.health().is_live(), "it has just got stuck");
+    until("it is known to be stuck", || !node.health().is_live());
+    assert!(!node.health().is_ready() && node.health().accepting);
+    gate.open();
+    running.open();
+    assert!(answer(blocker).is_ok());
+    until("it lives", || node.health().is_live() && node.health().is_ready());
+}
+
+#[test]
+fn a_node_that_nobody_turns_is_not_live() {
+    let node = builder(1).drive(Drive::Turn).build().unwrap();
+    node.turn();
+    assert!(node.health().is_live());
+    until("nobody has turned for a second", || !node.health().is_live());
+    node.turn();
+    assert!(node.health().is_live());
+}
+
+/// The table of `docs::faults`: a module a row, a test a cell.
+mod table {
+    use super::*;
+    use std::ops::ControlFlow;
+
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    enum Row {
+        Panic,
+        Launch,
+        Sticky,
+        Hang,
+        Lost,
+        Before,
+        At,
+        After,
+        Allocation,
+    }
+
+    /// What becomes of the lane.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    enum Fate {
+        Stays,
+        Returns,
+        ReturnsWhenItEnds,
+        Never,
+    }
+
+    impl Row {
+        fn fate(self) -> Fate {
+            match self {
+                Self::Sticky => Fate::Returns,
+                Self::Hang => Fate::ReturnsWhenItEnds,
+                Self::Lost => Fate::Never,
+                _ => Fate::Stays,
+            }
+        }
+
+        /// Whether only a gang meets it.
+        fn is_of_gangs(self) -> bool {
+            matches!(self, Self::Before | Self::At | Self::After)
+        }
+
+        /// What the body does about it, on the lane that is hit.
+        fn in_body(self, gate: &Gate) -> ControlFlow<()> {
+            match self {
+                Self::Panic | Self::Before => panic!("told to panic"),
+                Self::Allocation => drop(std::hint::black_box(Vec::<u64>::with_capacity(std::hint::black_box(usize::MAX)))),
+                Self::Hang => gate.pass(),
+                Self::At => return ControlFlow::Break(()),
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        }
+
+        /// What the device does about it.
+        fn in_device(self, device: &Told, lane: usize) {
+            match self {
+                Self::Launch => device.finish(lane, [REQUEST]),
+                Self::Sticky => device.finish(lane, [LANE]),
+                Self::Lost => device.finish(lane, [Act::Fails(DeviceFault::Lost)]),
+                _ => {}
+            }
+        }
+
+        #[track_caller]
+        fn check<T: std::fmt::Debug>(self, result: &Result<T, RequestError>, hit: usize, rank: Option<usize>) {
+            let right = match (self, result) {
+                (Self::Panic | Self::Before | Self::After, Err(RequestError::Panicked { rank: r, message })) => {
+                    *r == rank && message == "told to panic"
+                }
+                (Self::Allocation, Err(RequestError::Panicked { rank: r, message })) => {
+                    *r == rank && message.contains("capacity")
+                }
+                (Self::Launch, Err(RequestError::Device(e))) => e.fault() == DeviceFault::Request && e.lane().index() == hit,
+                (Self::Sticky, Err(RequestError::Device(e))) => e.fault() == DeviceFault::Lane && e.lane().index() == hit,
+                (Self::Lost, Err(RequestError::Device(e))) => e.fault() == DeviceFault::Lost && e.lane().index() == hit,
+                (Self::Hang, Err(RequestError::TimeLimit { limit, hung })) => *limit == LIMIT && *hung == lane(hit),
+                (Self::At, Err(RequestError::GangBroken)) => true,
+                _ => false,
+            };
+            assert!(right, "{self:?}: {result:?}");
+        }
+    }
+
+    /// The one that meets the fault, once `go` is open. What hangs then, hangs until `gate` is.
+    struct Struck {
+        row: Row,
+        small: Option<Ticket<usize>>,
+        large: Option<Ticket<Vec<usize>>>,
+        hit: usize,
+        go: Gate,
+        gate: Gate,
+    }
+
+    impl Struck {
+        /// On an idle node: a small one gets its first lane, of a gang the second member is hit.
+        fn new(node: &Phalanx<Told>, row: Row, large: bool) -> Self {
+            let (go, gate) = (Gate::default(), Gate::default());
+            let (goes, hangs) = (go.clone(), gate.clone());
+            let mut struck = Self { row, small: None, large: None, hit: usize::from(large), go, gate };
+            row.in_device(node.device(), struck.hit);
+            // Only what is meant to hang has a limit: `go` may take its time.
+            let limit = if row == Row::Hang { LIMIT } else { Duration::MAX };
+            if large {
+                let request = Request::large(move |_: &mut Card, gang: &Gang<'_>| {
+                    goes.pass();
+                    let hit = gang.rank() == 1;
+                    if hit && row.in_body(&hangs).is_break() {
+                        return Ok(gang.rank());
+                    }
+                    gang.barrier()?;
+                    assert!(!(hit && row == Row::After), "told to panic");
+                    Ok(gang.rank())
+                });
+                struck.large = Some(node.submit(request.limit(limit)).unwrap());
+            } else {
+                let request = Request::small(move |card: &mut Card| {
+                    goes.pass();
+                    let _ = row.in_body(&hangs);
+                    card.id.index()
+                });
+                struck.small = Some(node.submit(request.limit(limit)).unwrap());
+            }
+            until("it runs", || node.snapshot().busy.contains(LaneId::new(struck.hit)));
+            struck
+        }
+
+        #[track_caller]
+        fn check_ticket(&mut self) {
+            if let Some(ticket) = self.small.take() {
+                self.row.check(&answer(ticket), self.hit, None);
+            }
+            if let Some(ticket) = self.large.take() {
+                self.row.check(&answer(ticket), self.hit, Some(self.hit));
+            }
+        }
+
+        /// What becomes of the lane.
+        #[track_caller]
+        fn check_lane(&self, node: &Phalanx<Told>) {
+            let out = lane(self.hit);
+            match self.row.fate() {
+                Fate::Stays => {
+                    assert!(node.snapshot().offline.is_empty());
+                    assert_eq!(node.device().probes(self.hit), 0);
+                }
+                Fate::Returns => {
+                    until("the lane is back", || node.snapshot().offline.is_empty());
+                    assert_eq!(node.device().probes(self.hit), 1);
+                }
+                Fate::ReturnsWhenItEnds => {
+                    std::thread::sleep(20 * MS);
+                    assert_eq!((node.snapshot().offline, node.device().probes(self.hit)), (out, 0));
+                    self.gate.open();
+                    until("the lane is back", || node.snapshot().offline.is_empty());
+                    assert_eq!(node.device().probes(self.hit), 1);
+                }
+                Fate::Never => {
+                    std::thread::sleep(30 * MS);
+                    assert_eq!((node.snapshot().offline, node.device().probes(self.hit)), (out, 0));
+                    rests(node, out);
+                    return;
+                }
+            }
+            assert_eq!(use_lane(node, self.hit), Ok(self.hit), "it works again");
+            rests(node, LaneMask::NONE);
+        }
+    }
+
+    fn small_cell(row: Row) {
+        let node = node(3);
+        let mut struck = Struck::new(&node, row, row.is_of_gangs());
+        let behind: Vec<_> = if row.is_of_gangs() { (0..4).map(|_| node.submit(small()).unwrap()).collect() } else { Vec::new() };
+        struck.go.open();
+        struck.check_ticket();
+        for ticket in behind {
+            assert!(answer(ticket).is_ok());
+        }
+        struck.check_lane(&node);
+    }
+
+    fn large_cell(row: Row) {
+        let node = node(3);
+        let mut struck = Struck::new(&node, row, true);
+        struck.go.open();
+        struck.check_ticket();
+        assert_ne!(answer(node.submit(small()).unwrap()).unwrap(), usize::MAX, "the smalls go on");
+        struck.check_lane(&node);
+    }
+
+    fn waiting_large(row: Row) {
+        let wait = 100 * MS;
+        let node = builder(3).recovery(Recovery { large_wait: wait, ..quick() }).build().unwrap();
+        let mut struck = Struck::new(&node, row, row.is_of_gangs());
+        let began = Instant::now();
+        let waits = node.submit(large()).unwrap();
+        struck.go.open();
+        struck.check_ticket();
+        let missing = Err(RequestError::LanesMissing { lanes: lane(struck.hit) });
+        match row.fate() {
+            Fate::Stays | Fate::Returns => assert_eq!(answer(waits), Ok(vec![0, 1, 2])),
+            Fate::ReturnsWhenItEnds => {
+                assert_eq!(answer(waits), missing);
+                assert!(began.elapsed() >= wait);
+            }
+            Fate::Never => {
+                assert_eq!(answer(waits), missing);
+                let refused = node.submit(large()).unwrap_err().reason;
+                assert_eq!(refused, RejectReason::LanesMissing { lanes: lane(struck.hit) });
+            }
+        }
+        struck.check_lane(&node);
+    }
+
+    fn shutdown(row: Row) {
+        for how in [Shutdown::Finish, Shutdown::Abort] {
+            let node = Arc::new(node(3));
+            let mut struck = Struck::new(&node, row, row.is_of_gangs());
+            // Enough to show what a shutdown makes of it; behind a gang it waits, on a lane of its own it may run.
+            let queued = node.submit(large()).unwrap();
+            let ends = std::thread::spawn({
+                let node = Arc::clone(&node);
+                move || node.shutdown(how)
+            });
+            until("it shuts down", || !node.health().accepting);
+            let began = Instant::now();
+            struck.go.open();
+            struck.check_ticket();
+            let report = ends.join().unwrap();
+            assert!(report.complete && began.elapsed() < LIMIT + 2 * GRACE + SLACK);
+            let (out, hangs) = (row.fate() != Fate::Stays, row.fate() == Fate::ReturnsWhenItEnds);
+            assert_eq!(report.offline, if out { lane(struck.hit) } else { LaneMask::NONE });
+            assert_eq!(report.busy, if hangs { lane(struck.hit) } else { LaneMask::NONE });
+            let name = format!("phalanx-lane-{}", struck.hit);
+            assert_eq!(report.detached, if hangs { vec![name] } else { Vec::new() });
+            let runs = how == Shutdown::Finish && !out;
+            assert_eq!(answer(queued), if runs { Ok(vec![0, 1, 2]) } else { Err(RequestError::ShutDown) });
+            struck.gate.open();
+        }
+    }
+
+    fn health(row: Row) {
+        let node = builder(3).recovery(Recovery { first_wait: 50 * MS, ..quick() }).build().unwrap();
+        let mut struck = Struck::new(&node, row, row.is_of_gangs());
+        let before = node.now();
+        struck.go.open();
+        struck.check_ticket();
+        let shows = |what: &str, right: fn(LaneState) -> bool| until(what, || right(state(&node, struck.hit)));
+        match row.fate() {
+            Fate::Stays => shows("in service", |state| state == LaneState::InService),
+            Fate::Returns => {
+                shows("quarantined, with its next try", |state| {
+                    matches!(state, LaneState::Quarantined { fault: Fault::Device, next_try: Some(_), .. })
+                });
+            }
+            Fate::ReturnsWhenItEnds => {
+                shows("quarantined while it is held", |state| {
+                    matches!(state, LaneState::Quarantined { fault: Fault::Hung, next_try: None, .. })
+                });
+                struck.gate.open();
+            }
+            Fate::Never => shows("lost", |state| matches!(state, LaneState::Lost { fault: Fault::Lost, .. })),
+        }
+        let health = node.health();
+        if let LaneState::Quarantined { since, .. } | LaneState::Lost { since, .. } = health.lanes[struck.hit].state {
+            assert!(before <= since && since <= health.now);
+        }
+        assert!(health.is_live() && health.is_ready());
+        if row.fate() == Fate::Never {
+            assert!(!health.is_ready_for(Class::Large));
+        } else {
+            until("ready for larges again", || node.health().is_ready_for(Class::Large));
+        }
+    }
+
+    macro_rules! rows {
+        ($($name:ident: $row:ident),* $(,)?) => {
+            $(mod $name {
+                use super::Row::$row as ROW;
+                #[test]
+                fn small() { super::small_cell(ROW); }
+                #[test]
+                fn large() { super::large_cell(ROW); }
+                #[test]
+                fn waiting_large() { super::waiting_large(ROW); }
+                #[test]
+                fn shutdown() { super::shutdown(ROW); }
+                #[test]
+                fn health() { super::health(ROW); }
+            })*
+
+            #[test]
+            fn the_page_has_these_rows_and_no_others() {
+                let page = include_str!("../src/docs/faults.md");
+                let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`')).map(|(name, _)| name);
+                assert_eq!(rows.collect::<Vec<_>>(), [$(stringify!($name)),*]);
+                assert!(page.contains("| fault | `small` | `large` | `waiting_large` | `shutdown` | `health` |"));
+            }
+        };
+    }
+
+    rows! {
+        panic: Panic,
+        launch_error: Launch,
+        sticky_error: Sticky,
+        hang: Hang,
+        device_lost: Lost,
+        before_barrier: Before,
+        at_barrier: At,
+        after_barrier: After,
+        allocation_failure: Allocation,
+    }
+
+    #[test]
+    fn an_allocation_that_returns_its_failure_is_the_output() {
+        let node = node(1);
+        let request = Request::small(|_: &mut Card| Vec::<u8>::new().try_reserve_exact(isize::MAX as usize).is_err());
+        assert_eq!(answer(node.submit(request).unwrap()), Ok(true));
+        rests(&node, LaneMask::NONE);
+    }
 }

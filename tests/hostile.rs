@@ -2,13 +2,13 @@
 //!
 //! Each of these once hung, leaked or lied.
 
-use phalanx::observe::What;
+use phalanx::observe::{Terminal, What};
 use phalanx::scheduler::{
     Action, Decision, Decisions, End, Event, Job, Limits, Policy, PolicySpec, PredictionSource, Scheduler, View,
 };
 use phalanx::{
-    BuildError, Cancel, Class, Device, DeviceError, DeviceFault, Drive, Emulated, EmulatedLane, LaneId, Nanos, Phalanx, Phase,
-    Rejected, Request, RequestError, RequestId, Shutdown, Ticket, Turn, Wait,
+    BuildError, Cancel, Class, Device, DeviceError, DeviceFault, Drive, Emulated, EmulatedLane, Gang, LaneId, Nanos, Phalanx,
+    Phase, Rejected, Request, RequestError, RequestId, Running, Shutdown, Ticket, Turn, Wait, Watchdog,
 };
 use std::future::Future as _;
 use std::sync::{Arc, Mutex, Weak, mpsc};
@@ -294,4 +294,230 @@ fn a_disarmed_guard_lets_its_request_run() {
     let guard = node.submit(work(MS)).unwrap().guard();
     assert!(guard.id() > blocker.id());
     assert_eq!(guard.disarm().wait(), Ok(()));
+}
+
+/// A body waits for another request of its node, of either class, by every way of waiting that may not end.
+#[test]
+fn a_request_that_waits_for_another_while_it_runs() {
+    fn block_on<T>(mut ticket: Ticket<T>) -> Result<T, RequestError> {
+        struct Unpark(std::thread::Thread);
+        impl Wake for Unpark {
+            fn wake(self: Arc<Self>) {
+                self.0.unpark();
+            }
+        }
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        loop {
+            if let std::task::Poll::Ready(result) = std::pin::Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker)) {
+                return result;
+            }
+            std::thread::park();
+        }
+    }
+    type Way = fn(Ticket<()>) -> Result<(), RequestError>;
+    let ways: [(&str, Way); 4] = [
+        ("wait", Ticket::wait),
+        ("block_on", block_on),
+        ("wait_timeout for ever", |mut ticket| ticket.wait_timeout(Duration::MAX).unwrap()),
+        ("a guard's wait", |ticket| ticket.guard().wait()),
+    ];
+    for (name, way) in ways {
+        let node = Arc::new(Phalanx::builder().lanes(1).build().unwrap());
+        let inner = Arc::clone(&node);
+        let outer = node
+            .submit(Request::small(move |_: &mut EmulatedLane| {
+                let ticket = inner.submit(work(Duration::ZERO)).unwrap();
+                way(ticket)
+            }))
+            .unwrap();
+        assert_eq!(ends(name, move || outer.wait()), Ok(Err(RequestError::WouldDeadlock)), "{name}");
+        let inner = Arc::clone(&node);
+        let outer = node
+            .submit(Request::large(move |_: &mut EmulatedLane, _: &Gang<'_>| {
+                let ticket = inner.submit(work(Duration::ZERO)).unwrap();
+                Ok(way(ticket))
+            }))
+            .unwrap();
+        assert_eq!(ends(name, move || outer.wait()), Ok(vec![Err(RequestError::WouldDeadlock)]), "{name}");
+    }
+    // What ends is served: another lane is free, and another node is another node.
+    let node = Arc::new(Phalanx::builder().lanes(2).build().unwrap());
+    let other = Arc::new(Phalanx::builder().lanes(1).build().unwrap());
+    let inner = Arc::clone(&node);
+    let outer = node
+        .submit(Request::small(move |_: &mut EmulatedLane| {
+            other.submit(work(MS)).unwrap().wait().unwrap();
+            block_on(other.submit(work(MS)).unwrap()).unwrap();
+            inner.submit(work(MS)).unwrap().wait_timeout(Duration::from_secs(10))
+        }))
+        .unwrap();
+    assert_eq!(ends("the nested one", move || outer.wait()), Ok(Some(Ok(()))));
+    // What is over is told, wherever.
+    let over = node.submit(work(MS)).unwrap();
+    while !over.phase().is_terminal() {
+        std::thread::yield_now();
+    }
+    let outer = node.submit(Request::small(move |_: &mut EmulatedLane| over.wait())).unwrap();
+    assert_eq!(outer.wait(), Ok(Ok(())));
+}
+
+#[test]
+fn a_waker_that_waits_for_the_node_that_runs_it() {
+    struct Waits(Mutex<Option<Ticket<()>>>, mpsc::Sender<Result<(), RequestError>>);
+    impl Wake for Waits {
+        fn wake(self: Arc<Self>) {
+            let ticket = self.0.lock().unwrap().take().unwrap();
+            self.1.send(ticket.wait()).unwrap();
+        }
+    }
+    let node = Phalanx::builder().lanes(1).build().unwrap();
+    let blocker = node.submit(work(30 * MS)).unwrap();
+    let mut expires = Box::pin(node.submit(work(MS).deadline(MS)).unwrap());
+    let (told, tells) = mpsc::channel();
+    let waker = Waker::from(Arc::new(Waits(Mutex::new(Some(node.submit(work(MS)).unwrap())), told)));
+    assert!(expires.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    assert_eq!(tells.recv_timeout(Duration::from_secs(10)).unwrap(), Err(RequestError::WouldDeadlock));
+    blocker.wait().unwrap();
+    node.shutdown(Shutdown::Finish);
+}
+
+#[test]
+fn a_small_body_sees_that_it_is_to_stop() {
+    type Stops = fn(&Phalanx<Emulated>, &Ticket<bool>);
+    let by_owner: Stops = |_, ticket| assert_eq!(ticket.cancel(), Cancel::Running);
+    let by_abort: Stops = |node, _| assert!(node.shutdown(Shutdown::Abort).complete);
+    let by_limit: Stops = |_, _| {};
+    for (stops, limit) in [(by_owner, Duration::MAX), (by_abort, Duration::MAX), (by_limit, 10 * MS)] {
+        let node = Phalanx::builder().lanes(1).build().unwrap();
+        let ticket = node
+            .submit(
+                Request::interruptible(|_: &mut EmulatedLane, running: &Running<'_>| {
+                    let begin = std::time::Instant::now();
+                    while !running.is_cancelled() && begin.elapsed() < Duration::from_secs(10) {
+                        std::thread::sleep(MS);
+                    }
+                    running.is_cancelled() && running.request() == RequestId(0)
+                })
+                .limit(limit),
+            )
+            .unwrap();
+        while ticket.phase() != Phase::Running {
+            std::thread::yield_now();
+        }
+        stops(&node, &ticket);
+        assert_eq!(ticket.wait(), Ok(true), "what it returns is its output");
+        assert!(node.snapshot().offline.is_empty());
+    }
+}
+
+#[test]
+fn a_guard_cancels_what_waits_and_stops_what_runs() {
+    let node = Phalanx::builder().lanes(1).build().unwrap();
+    let (stopped, is_stopped) = mpsc::channel();
+    let runs = node
+        .submit(Request::interruptible(move |_: &mut EmulatedLane, running: &Running<'_>| {
+            while !running.is_cancelled() {
+                std::thread::sleep(MS);
+            }
+            stopped.send(()).unwrap();
+        }))
+        .unwrap();
+    while runs.phase() != Phase::Running {
+        std::thread::yield_now();
+    }
+    let mut runs = runs.guard();
+    assert_eq!(runs.wait_timeout(MS), None);
+    let waits = node.submit(work(MS)).unwrap().guard();
+    drop(waits);
+    drop(runs);
+    is_stopped.recv_timeout(Duration::from_secs(10)).unwrap();
+    node.shutdown(Shutdown::Finish);
+    let now = node.snapshot();
+    assert_eq!((now.count(Class::Small, Terminal::Cancelled), now.count(Class::Small, Terminal::Completed)), (1, 1));
+    let node = Phalanx::builder().lanes(1).build().unwrap();
+    assert_eq!(node.submit(work(MS)).unwrap().guard().wait(), Ok(()));
+}
+
+/// Every time that a request can be given, with every odd value. None panics or wraps, and each means what its page says.
+#[test]
+fn odd_times_are_defined() {
+    let odd =
+        [Duration::ZERO, Duration::from_nanos(1), Duration::from_nanos(u64::MAX), Duration::from_secs(u64::MAX), Duration::MAX];
+    let node = Phalanx::builder().lanes(2).build().unwrap();
+    let resolve = |ticket: Ticket<()>| ends("the ticket", move || ticket.wait());
+    for time in odd {
+        let short = time < MS;
+        let result = resolve(node.submit(work(MS).deadline(time)).unwrap());
+        // A nanosecond may be enough on no machine; zero is on none.
+        assert_eq!(result, if short { Err(RequestError::Expired) } else { Ok(()) }, "deadline {time:?}");
+        for request in
+            [work(MS).target(time), work(MS).expected(time), work(MS).target(time).expected(time).deadline(Duration::MAX)]
+        {
+            assert_eq!(resolve(node.submit(request).unwrap()), Ok(()), "target and expected {time:?}");
+        }
+        // Past any limit there is still the grace, in which this ends.
+        assert_eq!(resolve(node.submit(work(MS).limit(time)).unwrap()), Ok(()), "limit {time:?}");
+        let mut ticket = node.submit(work(20 * MS)).unwrap();
+        assert_eq!(ticket.wait_timeout(time).is_some(), !short, "a wait of {time:?}");
+    }
+    node.submit(Request::large(|_: &mut EmulatedLane, gang: &Gang<'_>| gang.barrier()).limit(Duration::MAX))
+        .unwrap()
+        .wait()
+        .unwrap();
+    assert!(node.shutdown(Shutdown::Finish).complete);
+}
+
+/// The process is stopped for two seconds and continued: nothing hangs, what expired meanwhile is expired, and the rest completes, even what
+/// was past its limit only because nothing ran.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_process_that_is_stopped_and_continued() {
+    use std::io::{BufRead as _, BufReader};
+    const CHILD: &str = "PHALANX_STOPPED_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        let node = Phalanx::builder()
+            .lanes(2)
+            .policy("fcfs".parse().unwrap())
+            .watchdog(Watchdog { grace: 200 * MS, ..Watchdog::default() })
+            .build()
+            .unwrap();
+        let sleeps = |time| Request::small(move |_: &mut EmulatedLane| std::thread::sleep(time));
+        let running: Vec<_> = (0..2).map(|_| node.submit(sleeps(400 * MS).limit(1_000 * MS)).unwrap()).collect();
+        let gang = node.submit(Request::large(|_: &mut EmulatedLane, gang: &Gang<'_>| gang.barrier())).unwrap();
+        let expires = node.submit(work(MS).deadline(1_500 * MS)).unwrap();
+        let late_gang =
+            node.submit(Request::large(|_: &mut EmulatedLane, gang: &Gang<'_>| gang.barrier()).deadline(1_500 * MS)).unwrap();
+        let rest: Vec<_> = (0..100).map(|_| node.submit(work(MS)).unwrap()).collect();
+        while running.iter().any(|ticket| ticket.phase() != Phase::Running) {
+            std::thread::yield_now();
+        }
+        println!("ready");
+        for ticket in running.into_iter().chain(rest) {
+            assert_eq!(ticket.wait(), Ok(()));
+        }
+        assert_eq!(gang.wait().map(|_| ()), Ok(()));
+        assert_eq!(expires.wait(), Err(RequestError::Expired));
+        assert_eq!(late_gang.wait(), Err(RequestError::Expired));
+        assert!(node.health().is_live() && node.snapshot().offline.is_empty());
+        assert!(node.shutdown(Shutdown::Finish).complete);
+        return;
+    }
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_process_that_is_stopped_and_continued", "--nocapture"])
+        .env(CHILD, "1")
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().ends_with("ready")), "the child did not begin");
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    std::thread::sleep(2_000 * MS);
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    let output = ends("the child", move || {
+        lines.for_each(drop);
+        child.wait_with_output().unwrap()
+    });
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -6,7 +6,7 @@
 #![cfg(shuttle)]
 
 use phalanx::observe::Terminal;
-use phalanx::runtime::{Phase, Pinning, Watchdog};
+use phalanx::runtime::{Phase, Pinning, Recovery, Watchdog};
 use phalanx::{
     Builder, Cancel, Class, Device, DeviceError, DeviceFault, Drive, Gang, LaneId, Phalanx, Request, RequestError, RequestId,
     Shutdown, Ticket, Turn, Wait,
@@ -57,11 +57,10 @@ struct Board {
     lanes: [AtomicU64; 8],
 }
 
-/// A device that fails now and then: a request, or a lane for good (the last one only, so that the others go on).
+/// A device that fails now and then: a request, a lane, or a probe.
 struct Lanes {
     board: Arc<Board>,
     faults: bool,
-    lanes: usize,
 }
 
 struct Lane {
@@ -99,7 +98,7 @@ impl Device for Lanes {
     fn finish(&self, lane: &mut Lane, request: RequestId) -> Result<(), DeviceError> {
         lane.leave(request);
         let chance = if self.faults { thread_rng().gen_range(0..40) } else { 40 };
-        if chance == 0 && lane.id.index() == self.lanes - 1 {
+        if chance == 0 {
             return Err(DeviceError::new(lane.id, DeviceFault::Lane, "planned: the lane is lost"));
         }
         if chance == 1 {
@@ -107,19 +106,58 @@ impl Device for Lanes {
         }
         Ok(())
     }
+    fn probe(&self, id: LaneId, lane: &mut Lane) -> Result<(), DeviceError> {
+        assert_eq!(lane.board.lanes[id.index()].load(Ordering::SeqCst), 0, "a probe met a request on {id}");
+        thread::yield_now();
+        if thread_rng().gen_range(0..3) == 0 {
+            return Err(DeviceError::new(id, DeviceFault::Lane, "planned: a probe"));
+        }
+        *lane = self.open(id)?;
+        Ok(())
+    }
 }
 
 fn builder(lanes: usize, policy: &str, faults: bool) -> Builder<Lanes> {
     Phalanx::builder()
         .lanes(lanes)
-        .device(Lanes { board: Arc::default(), faults, lanes })
+        .device(Lanes { board: Arc::default(), faults })
         .policy(policy.parse().unwrap())
         .queue(Class::Small, 6)
         .queue(Class::Large, 3)
         .wait(Wait::Park)
         .pinning(Pinning::Off)
-        // A timer would end sleeps that nobody ends, and hide lost wake-ups.
-        .watchdog(Watchdog::OFF)
+        // A timer would end sleeps that nobody ends, and hide lost wake-ups: there is none but where something is faulty. The clock goes on
+        // by a microsecond whenever somebody looks at it.
+        .watchdog(Watchdog { grace: Duration::from_micros(20), ..Watchdog::OFF })
+        .recovery(Recovery {
+            first_wait: Duration::from_micros(10),
+            longest_wait: Duration::from_micros(80),
+            large_wait: Duration::from_micros(500),
+            probe_limit: Duration::from_micros(40),
+            ..Recovery::default()
+        })
+}
+
+/// A request that may be past its limit before it has ended. It looks at nothing: whoever was given up is alone no more.
+fn slow(value: u64) -> Request<Lane, u64> {
+    Request::small(move |_: &mut Lane| {
+        for _ in 0..thread_rng().gen_range(0..20) {
+            thread::yield_now();
+        }
+        value
+    })
+    .limit(Duration::from_micros(30))
+}
+
+fn slow_gang() -> Request<Lane, Vec<usize>> {
+    Request::large(move |_: &mut Lane, gang: &Gang<'_>| {
+        for _ in 0..thread_rng().gen_range(0..10) {
+            thread::yield_now();
+        }
+        gang.barrier()?;
+        Ok(gang.rank())
+    })
+    .limit(Duration::from_micros(60))
 }
 
 fn small(value: u64) -> Request<Lane, u64> {
@@ -199,14 +237,15 @@ fn user(node: &Phalanx<Lanes>, requests: u64, lanes: usize) -> Ends {
         if rng.gen_range(0..3) == 0 {
             let trouble =
                 (rng.gen_range(0..3) == 0).then(|| (rng.gen_range(0..lanes), rng.gen_range(0..2), rng.gen_range(0..2) == 0));
-            // On a node that has lost a lane a large request waits until its deadline, or the shutdown.
-            let patience = node.device().faults.then(|| Duration::from_micros(rng.gen_range(0..1_000)));
-            match node.submit(due(large(rng.gen_range(0..3), trouble), deadline.or(patience))) {
+            let hangs = node.device().faults && rng.gen_range(0..4) == 0;
+            let request = if hangs { slow_gang() } else { large(rng.gen_range(0..3), trouble) };
+            match node.submit(due(request, deadline)) {
                 Ok(ticket) => settle(&mut ends, ticket),
                 Err(_) => ends[Terminal::Rejected as usize] += 1,
             }
         } else {
-            match node.submit(due(small(i), deadline)) {
+            let hangs = node.device().faults && rng.gen_range(0..4) == 0;
+            match node.submit(due(if hangs { slow(i) } else { small(i) }, deadline)) {
                 Ok(ticket) if rng.gen_range(0..2) == 0 => settle(&mut ends, ticket),
                 Ok(ticket) => open.push(ticket),
                 Err(_) => ends[Terminal::Rejected as usize] += 1,
@@ -219,8 +258,13 @@ fn user(node: &Phalanx<Lanes>, requests: u64, lanes: usize) -> Ends {
     ends
 }
 
-/// After a shutdown: every request ended once, as its user and as the node have counted, and every lane is free.
+/// After a shutdown: every request ended once, as its user and as the node have counted, and every lane is free, once what hung has ended.
 fn assert_books(node: &Phalanx<Lanes>, users: &[Ends]) {
+    let now = node.snapshot();
+    assert!(now.offline.covers(now.busy), "{now:?}");
+    while !node.snapshot().busy.is_empty() {
+        thread::yield_now();
+    }
     let now = node.snapshot();
     assert!(now.busy.is_empty() && !now.gang_running, "{now:?}");
     for class in Class::ALL {

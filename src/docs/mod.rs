@@ -1,4 +1,7 @@
 //! Long texts.
 
+#[doc = include_str!("faults.md")]
+pub mod faults {}
+
 #[doc = include_str!("testing.md")]
 pub mod testing {}

@@ -13,7 +13,7 @@ use super::ticket::RequestError;
 use crate::scheduler::Job;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{AtomicWaker, UnsafeCell, mutant, order};
-use crate::types::{LaneId, LaneMask, Nanos};
+use crate::types::{LaneId, LaneMask, Nanos, RequestId};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -197,6 +197,12 @@ pub(crate) trait Resolve<T>: Send + Sync {
 
     /// Tells the dispatcher that the request, which is Cancelled, need not be queued any more.
     fn withdraw(self: Arc<Self>);
+
+    /// Whether the current thread belongs to the request's node, and would wait for itself.
+    fn is_own_thread(&self) -> bool;
+
+    /// Whether the current thread runs the body of a request of the same node.
+    fn is_inside(&self) -> bool;
 }
 
 /// The output of a request, or why there is none.
@@ -219,6 +225,33 @@ fn take_output<T>(header: &Header, output: &Output<T>) -> Result<T, RequestError
                 result => result,
             }
         }
+    }
+}
+
+/// A small request that runs, as its body sees it.
+#[derive(Clone, Copy)]
+pub struct Running<'run> {
+    header: &'run Header,
+}
+
+impl Running<'_> {
+    /// The request that runs.
+    #[must_use]
+    pub fn request(&self) -> RequestId {
+        self.header.job.id
+    }
+
+    /// Whether the request is to stop: its owner wants it to, its limit has passed, or the node shuts down by
+    /// [`Shutdown::Abort`](super::Shutdown::Abort). What the body returns then is its output, as ever.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.header.life.cancel_wanted()
+    }
+}
+
+impl std::fmt::Debug for Running<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Running(request {})", self.request())
     }
 }
 
@@ -248,7 +281,12 @@ impl<L, T, F> SmallCell<L, T, F> {
     }
 }
 
-impl<L: 'static, T: Send + 'static, F: FnOnce(&mut L) -> T + Send + 'static> Runnable<L> for SmallCell<L, T, F> {
+impl<L, T, F> Runnable<L> for SmallCell<L, T, F>
+where
+    L: 'static,
+    T: Send + 'static,
+    F: FnOnce(&mut L, &Running<'_>) -> T + Send + 'static,
+{
     fn header(&self) -> &Header {
         &self.header
     }
@@ -256,7 +294,7 @@ impl<L: 'static, T: Send + 'static, F: FnOnce(&mut L) -> T + Send + 'static> Run
     unsafe fn run(&self, lane: &mut L, _: Option<&Gang<'_>>) -> Peers {
         // SAFETY: only the worker touches the body, and only here.
         let Some(body) = self.body.with_mut(|body| unsafe { (*body).take() }) else { return Peers::Unaware };
-        let result = catch_unwind(AssertUnwindSafe(|| body(lane)));
+        let result = catch_unwind(AssertUnwindSafe(|| body(lane, &Running { header: &self.header })));
         let result = result.map_err(|payload| RequestError::Panicked { rank: None, message: message_of(payload) });
         // SAFETY: this is the worker, and it has not settled.
         unsafe { self.keep(result) };
@@ -285,7 +323,12 @@ impl<L: 'static, T: Send + 'static, F: FnOnce(&mut L) -> T + Send + 'static> Run
     }
 }
 
-impl<L: 'static, T: Send + 'static, F: FnOnce(&mut L) -> T + Send + 'static> Resolve<T> for SmallCell<L, T, F> {
+impl<L, T, F> Resolve<T> for SmallCell<L, T, F>
+where
+    L: 'static,
+    T: Send + 'static,
+    F: FnOnce(&mut L, &Running<'_>) -> T + Send + 'static,
+{
     fn header(&self) -> &Header {
         &self.header
     }
@@ -297,6 +340,14 @@ impl<L: 'static, T: Send + 'static, F: FnOnce(&mut L) -> T + Send + 'static> Res
     fn withdraw(self: Arc<Self>) {
         let shared = Arc::clone(&self.shared);
         shared.withdraw(self);
+    }
+
+    fn is_own_thread(&self) -> bool {
+        self.shared.is_own_thread()
+    }
+
+    fn is_inside(&self) -> bool {
+        self.shared.is_inside()
     }
 }
 
@@ -441,6 +492,14 @@ where
     fn withdraw(self: Arc<Self>) {
         let shared = Arc::clone(&self.shared);
         shared.withdraw(self);
+    }
+
+    fn is_own_thread(&self) -> bool {
+        self.shared.is_own_thread()
+    }
+
+    fn is_inside(&self) -> bool {
+        self.shared.is_inside()
     }
 }
 

@@ -208,6 +208,7 @@ impl<L: 'static> Dispatcher<L> {
         // request cannot begin before its last one ended.
         let view = self.shared.word.load();
         let now = self.shared.clock.now();
+        self.shared.pulse.beat(now);
         self.seen = Some(view);
         // An abort first: it must not start what it is about to give up.
         let mut progress = self.abort_if_told(now);
@@ -231,6 +232,7 @@ impl<L: 'static> Dispatcher<L> {
             progress |= self.look_for_missing(now);
         }
         progress |= self.shut_down(now);
+        self.tell_monitors();
         if progress {
             let queued = Class::ALL.map(|class| self.scheduler.queued(class));
             self.shared.counters.publish(queued, self.scheduler.draining());
@@ -240,6 +242,7 @@ impl<L: 'static> Dispatcher<L> {
 
     /// Waits for something to happen, by this node's way of waiting.
     pub(crate) fn wait(&self) {
+        self.shared.pulse.rest();
         let idle = || {
             (self.shared.ingress.is_empty() || mutant("dispatcher.wait:ignores-ingress"))
                 && (self.shared.cancelled.is_empty() || mutant("dispatcher.wait:ignores-cancelled"))
@@ -250,7 +253,7 @@ impl<L: 'static> Dispatcher<L> {
         let (looks, seldom) = (std::cell::Cell::new(0_u32), self.shared.waiting.is_bare());
         let due = || {
             looks.set(looks.get().wrapping_add(1));
-            (!seldom || looks.get() % 16 == 0) && self.wake_at().is_some_and(|at| at <= self.shared.clock.now())
+            (!seldom || looks.get().is_multiple_of(16)) && self.wake_at().is_some_and(|at| at <= self.shared.clock.now())
         };
         if self.shared.waiting.spin(|| (!idle() || due()).then_some(())).is_none() {
             let timeout = self.wake_at().map(|at| Duration::from(at - self.shared.clock.now()));
@@ -356,6 +359,14 @@ impl<L: 'static> Dispatcher<L> {
                 }
             }
             Probed::Stay => self.timer = self.timer.min(self.books.next_try(lane.index()).unwrap_or(Nanos::MAX)),
+        }
+    }
+
+    /// Writes the plates of the lanes whose state has changed.
+    #[inline]
+    fn tell_monitors(&mut self) {
+        for lane in self.books.take_changed() {
+            self.shared.lane(lane).plate.write(self.books.state(lane.index()));
         }
     }
 
@@ -851,6 +862,7 @@ impl<L: 'static> Dispatcher<L> {
     fn sweep(&mut self) -> bool {
         let view = self.shared.word.load();
         let now = self.shared.clock.now();
+        self.shared.pulse.beat(now);
         self.seen = Some(view);
         let before = std::mem::replace(&mut self.closing, self.shared.closing());
         if before != self.closing {
@@ -894,6 +906,7 @@ impl<L: 'static> Dispatcher<L> {
             }
             drop_quietly(request);
         }
+        self.tell_monitors();
         self.shared.counters.publish([0; 2], false);
         if self.nothing_left() {
             self.done = true;

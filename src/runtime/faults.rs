@@ -7,7 +7,8 @@
 //!
 //! Nothing here is shared or reads a clock.
 
-use crate::types::{MAX_LANES, Nanos};
+use super::health::LaneState;
+use crate::types::{LaneId, LaneMask, MAX_LANES, Nanos};
 use std::time::Duration;
 
 /// Why a lane is out of service.
@@ -22,6 +23,23 @@ pub enum Fault {
     Breaker,
     /// The device said that it is gone for good, by [`DeviceFault::Lost`](crate::DeviceFault::Lost).
     Lost,
+}
+
+impl Fault {
+    /// As a number, for a plate.
+    pub(super) const fn code(self) -> u64 {
+        self as u64
+    }
+
+    /// That of a number which [`code`](Self::code) gave.
+    pub(super) const fn of_code(code: u64) -> Self {
+        match code {
+            1 => Self::Hung,
+            2 => Self::Breaker,
+            3 => Self::Lost,
+            _ => Self::Device,
+        }
+    }
 }
 
 /// How lanes that are out of service come back: [`Builder::recovery`](super::Builder::recovery).
@@ -159,16 +177,22 @@ pub(super) enum Probed {
 pub(super) struct Books {
     recovery: Option<Recovery>,
     lanes: [LaneBook; MAX_LANES],
+    changed: LaneMask,
 }
 
 impl Books {
     pub(super) const fn new(recovery: Option<Recovery>) -> Self {
-        Self { recovery, lanes: [LaneBook::NEW; MAX_LANES] }
+        Self { recovery, lanes: [LaneBook::NEW; MAX_LANES], changed: LaneMask::NONE }
+    }
+
+    fn change(&mut self, lane: usize) -> &mut LaneBook {
+        self.changed = self.changed.with(LaneId::new(lane));
+        &mut self.lanes[lane]
     }
 
     /// A lane went out of service, or a fault came while it was out.
     pub(super) fn fault(&mut self, lane: usize, now: Nanos, fault: Fault) {
-        let book = &mut self.lanes[lane];
+        let book = self.change(lane);
         if book.fault.is_none() {
             book.since = now;
             book.failed_probes = 0;
@@ -184,13 +208,14 @@ impl Books {
 
     /// What the worker told of the fault that took its lane out of service.
     pub(super) fn explain(&mut self, lane: usize, fault: Fault) {
-        self.lanes[lane].fault = Some(fault);
+        self.change(lane).fault = Some(fault);
     }
 
     /// The lane, which is out of service, is held by nobody: it is probed after its wait.
     pub(super) fn idle(&mut self, lane: usize, now: Nanos) {
-        let book = &mut self.lanes[lane];
-        let wait = self.recovery.filter(|_| book.fault != Some(Fault::Lost)).map(|recovery| wait(&recovery, book.strikes));
+        let recovery = self.recovery;
+        let book = self.change(lane);
+        let wait = recovery.filter(|_| book.fault != Some(Fault::Lost)).map(|recovery| wait(&recovery, book.strikes));
         book.next_try = wait.map(|wait| now + wait);
     }
 
@@ -201,14 +226,15 @@ impl Books {
 
     /// A probe begins. How long it may take.
     pub(super) fn probe(&mut self, lane: usize) -> Nanos {
-        let book = &mut self.lanes[lane];
+        let book = self.change(lane);
         (book.probed, book.next_try) = (book.faults, None);
         self.recovery.map_or(Nanos::MAX, |recovery| Nanos::from(recovery.probe_limit))
     }
 
     /// A probe ended, by this fault or by none, and its lane is idle.
     pub(super) fn probed(&mut self, lane: usize, now: Nanos, found: Option<Fault>) -> Probed {
-        let book = &mut self.lanes[lane];
+        let recovery = self.recovery;
+        let book = self.change(lane);
         if found.is_none() && book.probed == book.faults {
             (book.fault, book.failed_probes) = (None, 0);
             return Probed::Restore;
@@ -217,7 +243,7 @@ impl Books {
             book.strikes = book.strikes.saturating_add(1);
             book.failed_probes = book.failed_probes.saturating_add(1);
         }
-        let given_up = self.recovery.and_then(|recovery| recovery.attempts).is_some_and(|most| book.failed_probes >= most);
+        let given_up = recovery.and_then(|recovery| recovery.attempts).is_some_and(|most| book.failed_probes >= most);
         if given_up || found == Some(Fault::Lost) {
             book.fault = Some(Fault::Lost);
         }
@@ -256,11 +282,21 @@ impl Books {
         book.fault == Some(Fault::Lost) || book.fault.is_some() && self.recovery.is_none()
     }
 
-    /// Since when the lane is out of service, and why.
-    #[cfg(test)]
-    pub(super) fn out_since(&self, lane: usize) -> Option<(Nanos, Fault)> {
+    /// What the lane's plate is to say.
+    pub(super) fn state(&self, lane: usize) -> LaneState {
         let book = &self.lanes[lane];
-        book.fault.map(|fault| (book.since, fault))
+        let since = book.since;
+        match book.fault {
+            None => LaneState::InService,
+            Some(fault) if self.is_lost(lane) => LaneState::Lost { fault, since },
+            Some(fault) => LaneState::Quarantined { fault, since, next_try: book.next_try },
+        }
+    }
+
+    /// The lanes whose state has changed since this was last asked.
+    #[inline]
+    pub(super) fn take_changed(&mut self) -> LaneMask {
+        std::mem::replace(&mut self.changed, LaneMask::NONE)
     }
 }
 
@@ -312,10 +348,12 @@ mod tests {
         books.fault(1, at(5), Fault::Device);
         assert_eq!(books.probed(1, at(6), None), Probed::Stay);
         assert_eq!(books.next_try(1), Some(at(26)));
-        assert_eq!(books.out_since(1), Some((at(0), Fault::Device)), "it is out since the first fault");
+        let out = LaneState::Quarantined { fault: Fault::Device, since: at(0), next_try: Some(at(26)) };
+        assert_eq!(books.state(1), out, "it is out since the first fault");
         books.probe(1);
         assert_eq!(books.probed(1, at(30), None), Probed::Restore);
-        assert_eq!(books.out_since(1), None);
+        assert_eq!(books.state(1), LaneState::InService);
+        assert_eq!((books.take_changed(), books.take_changed()), (LaneId::new(1).mask(), LaneMask::NONE));
     }
 
     #[test]

@@ -14,6 +14,7 @@
 //! | `cell`, `life` | the shared request, and the atomic that says where it is in its life | all |
 //! | `dispatcher` | events, decisions, reservations | the dispatcher |
 //! | `faults` | which lanes are out of service, and when they are tried again | the dispatcher |
+//! | `health` | what monitors read, past the queue | the dispatcher, user's threads |
 //! | `mailbox`, `worker`, `gang` | hand-over, execution, the barrier | workers |
 //! | `wait` | how threads wait, and why no wake-up is lost | all |
 //! | `node` | what is shared; building, shutting down | user's threads |
@@ -26,6 +27,7 @@ mod clock;
 mod dispatcher;
 mod faults;
 mod gang;
+mod health;
 mod life;
 mod mailbox;
 #[cfg(any(loom, shuttle))]
@@ -38,8 +40,10 @@ mod wait;
 mod worker;
 
 pub use affinity::{Pinning, Placement};
+pub use cell::Running;
 pub use faults::{Fault, Recovery, Watchdog};
 pub use gang::{Gang, GangBroken};
+pub use health::{Health, LaneHealth, LaneState};
 pub use life::Phase;
 pub use node::{BuildError, Builder, Drive, EventReader, NodeSnapshot, Phalanx, Shutdown, ShutdownReport, Turn};
 pub use request::{RejectReason, Rejected, Request};

@@ -6,10 +6,11 @@
 
 use super::cell::Header;
 use super::gang::Gang;
+use super::health::LaneState;
 use super::node::Phalanx;
 use super::request::RejectReason;
 use super::wait::{Wait, Waiting};
-use super::{admission, mailbox, wait};
+use super::{admission, health, mailbox, wait};
 use crate::device::Device;
 use crate::scheduler::Job;
 use crate::types::{Class, Epoch, LaneId, LaneMask, Nanos, RequestId};
@@ -90,6 +91,25 @@ impl Door {
 
     pub fn is_finished(&self) -> bool {
         self.0.is_finished()
+    }
+}
+
+pub struct Plate(health::Plate);
+
+impl Plate {
+    #[expect(clippy::new_without_default)]
+    pub fn new() -> Self {
+        Self(health::Plate::new())
+    }
+
+    pub fn write(&self, state: LaneState) {
+        self.0.write(state);
+    }
+
+    /// One look, if it was whole.
+    pub fn look(&self) -> Option<LaneState> {
+        let (state, whole) = self.0.look();
+        whole.then_some(state)
     }
 }
 

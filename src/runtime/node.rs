@@ -6,6 +6,7 @@ use super::cell::Runnable;
 use super::clock::Clock;
 use super::dispatcher::Dispatcher;
 use super::faults::{Recovery, Watchdog};
+use super::health::{Health, Plate, Pulse};
 use super::mailbox::Mailbox;
 use super::request::{RejectReason, Rejected, Request};
 use super::ticket::Ticket;
@@ -15,7 +16,7 @@ use crate::device::{Device, DeviceError, DeviceFault, Emulated};
 use crate::observe::{Record, Terminal};
 use crate::scheduler::{Limits, LimitsError, Policy, PolicySpec, Scheduler};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use crate::sync::{ArrayQueue, Condvar, Mutex, MutexGuard, UnsafeCell, mutant, order, thread, thread_token};
+use crate::sync::{ArrayQueue, Condvar, Mutex, MutexGuard, UnsafeCell, body, mutant, order, thread, thread_token};
 use crate::types::{Class, LaneId, LaneMask, MAX_LANES, Nanos, RequestId};
 use crate::word::{View, Word, new_word};
 use crossbeam_utils::CachePadded;
@@ -38,6 +39,9 @@ pub enum Shutdown {
 pub(crate) struct LaneBox<L> {
     pub(crate) mailbox: Mailbox<Mail<L>>,
     report: UnsafeCell<Report>,
+    pub(crate) plate: Plate,
+    /// What the device last said against the lane.
+    error: Mutex<Option<DeviceError>>,
 }
 
 // SAFETY: the report is written by the lane's worker while it holds the lane, and read by the dispatcher after it has seen the release.
@@ -47,7 +51,18 @@ unsafe impl<L> Send for LaneBox<L> {}
 
 impl<L> LaneBox<L> {
     fn new() -> Self {
-        Self { mailbox: Mailbox::new(), report: UnsafeCell::new(Report::default()) }
+        Self { mailbox: Mailbox::new(), report: UnsafeCell::new(Report::default()), plate: Plate::new(), error: Mutex::new(None) }
+    }
+
+    /// Keeps what the device said. It never waits: if a monitor reads the last error just now, that one stays.
+    pub(crate) fn keep_error(&self, error: &DeviceError) {
+        if let Ok(mut place) = self.error.try_lock() {
+            *place = Some(error.clone());
+        }
+    }
+
+    pub(crate) fn last_error(&self) -> Option<DeviceError> {
+        self.error.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
     /// Leaves a report for the dispatcher. For the lane's worker, before it releases the lane.
@@ -76,6 +91,7 @@ pub(crate) struct Shared<L> {
     pub(crate) ingress: ArrayQueue<Arc<dyn Runnable<L>>>,
     pub(crate) cancelled: ArrayQueue<Arc<dyn Runnable<L>>>,
     pub(crate) counters: CachePadded<Counters>,
+    pub(crate) pulse: CachePadded<Pulse>,
     boxes: Box<[CachePadded<LaneBox<L>>]>,
     doors: [CachePadded<Door>; 2],
     next_id: CachePadded<AtomicU64>,
@@ -104,6 +120,7 @@ impl<L> Shared<L> {
             // A request is cancelled while it is queued at most once, and counts at the door until that is dealt with.
             cancelled: ArrayQueue::new(queue[0] + queue[1]),
             counters: CachePadded::default(),
+            pulse: CachePadded::new(Pulse::new()),
             boxes: (0..limits.lanes()).map(|_| CachePadded::new(LaneBox::new())).collect(),
             doors: queue.map(|capacity| CachePadded::new(Door::new(capacity))),
             next_id: CachePadded::new(AtomicU64::new(0)),
@@ -120,12 +137,24 @@ impl<L> Shared<L> {
         self.missing.store(lanes.bits(), Ordering::Relaxed);
     }
 
+    /// The lanes for which larges wait in vain.
+    #[inline]
+    pub(crate) fn missing(&self) -> LaneMask {
+        // ORDERING: Relaxed, as above.
+        LaneMask::from_bits(self.missing.load(Ordering::Relaxed))
+    }
+
+    /// Whether the dispatcher has done its last turn.
+    pub(crate) fn has_ended(&self) -> bool {
+        // ORDERING: Relaxed: for monitors; it orders nothing.
+        self.stopping.load(Ordering::Relaxed)
+    }
+
     /// Whether a request of this class would wait in vain.
     #[inline]
     fn lacks_lanes(&self, class: Class) -> Result<(), RejectReason> {
         if class == Class::Large {
-            // ORDERING: Relaxed, as above.
-            let lanes = LaneMask::from_bits(self.missing.load(Ordering::Relaxed));
+            let lanes = self.missing();
             if !lanes.is_empty() {
                 return Err(RejectReason::LanesMissing { lanes });
             }
@@ -188,8 +217,18 @@ impl<L> Shared<L> {
         }
     }
 
+    /// A number that no other living node has.
+    pub(crate) fn token(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Whether the current thread runs the body of one of the node's requests.
+    pub(crate) fn is_inside(&self) -> bool {
+        body::is_inside(self.token())
+    }
+
     /// Whether the current thread is one of the node's own, which must not wait for the node.
-    fn is_own_thread(&self) -> bool {
+    pub(crate) fn is_own_thread(&self) -> bool {
         let me = thread::current().id();
         self.bell.is_sleeper(me) || self.boxes.iter().any(|lane| lane.mailbox.is_owner(me))
     }
@@ -704,7 +743,7 @@ impl<D: Device> Phalanx<D> {
     ///
     /// # Errors
     /// [`Rejected`], with the request in it, if the queue of its class is full, the node is shut down, or it is large and lanes are missing for
-    /// too long; see [`RejectReason`](super::RejectReason).
+    /// too long; see [`RejectReason`].
     pub fn submit<T>(&self, request: Request<D::Lane, T>) -> Result<Ticket<T>, Rejected<Request<D::Lane, T>>> {
         let class = request.class();
         if let Err(reason) = self.shared.lacks_lanes(class).and_then(|()| self.shared.door(class).enter()) {
@@ -795,6 +834,13 @@ impl<D: Device> Phalanx<D> {
             submitted: [0, 1].map(|class| read(&counters.submitted[class])),
             over,
         }
+    }
+
+    /// Every lane's health, and whether the node is live and ready. It reads what the dispatcher has written, passes through no queue, and
+    /// waits for nobody: a node that is stuck answers, too.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.shared.health()
     }
 
     /// The event log's reading end, once, if the node was built to keep one.

@@ -1,6 +1,6 @@
 //! What a user submits.
 
-use super::cell::{LargeCell, Resolve, Runnable, SmallCell};
+use super::cell::{LargeCell, Resolve, Runnable, Running, SmallCell};
 use super::gang::{Gang, GangBroken};
 use super::node::Shared;
 use crate::scheduler::Job;
@@ -57,7 +57,12 @@ trait Body<L, T>: Send {
 
 struct SmallBody<F>(F);
 
-impl<L: 'static, T: Send + 'static, F: FnOnce(&mut L) -> T + Send + 'static> Body<L, T> for SmallBody<F> {
+impl<L, T, F> Body<L, T> for SmallBody<F>
+where
+    L: 'static,
+    T: Send + 'static,
+    F: FnOnce(&mut L, &Running<'_>) -> T + Send + 'static,
+{
     fn into_cell(self: Box<Self>, job: Job, limit: Option<Nanos>, _: usize, shared: Arc<Shared<L>>) -> Cells<L, T> {
         let cell = Arc::new(SmallCell::new(job, limit, self.0, shared));
         (Arc::clone(&cell) as Arc<dyn Runnable<L>>, cell)
@@ -83,6 +88,34 @@ impl<L: 'static, T: Send + 'static> Request<L, T> {
     pub fn small<F>(body: F) -> Self
     where
         F: FnOnce(&mut L) -> T + Send + 'static,
+    {
+        Self::interruptible(move |lane, _| body(lane))
+    }
+
+    /// A small request whose body can see that it is to stop, as a gang's can by [`Gang::is_cancelled`].
+    ///
+    /// ```
+    /// use phalanx::{EmulatedLane, Phalanx, Request, Running};
+    /// use std::time::Duration;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let node = Phalanx::builder().lanes(1).build()?;
+    /// let mut ticket = node.submit(Request::interruptible(|lane: &mut EmulatedLane, running: &Running| {
+    ///     (0..1_000).take_while(|_| {
+    ///         lane.launch(Duration::from_millis(1)).unwrap();
+    ///         lane.synchronize();
+    ///         !running.is_cancelled()
+    ///     }).count()
+    /// }))?;
+    /// assert!(ticket.wait_timeout(Duration::from_millis(20)).is_none());
+    /// ticket.cancel();
+    /// assert!(ticket.wait()? < 1_000);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn interruptible<F>(body: F) -> Self
+    where
+        F: FnOnce(&mut L, &Running<'_>) -> T + Send + 'static,
     {
         Self { class: Class::Small, options: Options::default(), body: Box::new(SmallBody(body)) }
     }
@@ -112,7 +145,8 @@ impl<L, T> Request<L, T> {
     }
 
     /// If it has not started by so long after its submission, it is not started any more and its ticket says
-    /// [`RequestError::Expired`](super::RequestError::Expired). Zero expires it at once; more than the clock can hold is for ever.
+    /// [`RequestError::Expired`](super::RequestError::Expired). Zero expires it at once; more than the clock can hold is for ever. It
+    /// is a span from now, so that it cannot lie in the past, and no number of seconds, so that it can be neither negative nor NaN.
     pub fn deadline(mut self, after: Duration) -> Self {
         self.options.deadline = Some(after);
         self

@@ -53,6 +53,11 @@ pub enum RequestError {
     /// The node was shut down before it started.
     #[error("the node was shut down before the request started")]
     ShutDown,
+    /// A body waited for a request of its own node, or a waker or drop did that the node ran: it holds a lane, or the dispatcher, that the
+    /// other may need, and could wait for itself. That request goes on. Hand the work over instead, submit both from outside, or wait by
+    /// [`Ticket::wait_timeout`], which ends.
+    #[error("a request waited for another one of its own node while it ran; submit both from outside, or use wait_timeout")]
+    WouldDeadlock,
     /// The output was taken already, by an earlier poll.
     #[error("the output was taken already")]
     Taken,
@@ -138,7 +143,8 @@ impl<T> Ticket<T> {
     /// Blocks this thread until the request is over.
     ///
     /// # Errors
-    /// Why there is no output.
+    /// Why there is no output. On a thread of the request's own node, from inside a body, say, it is [`RequestError::WouldDeadlock`], unless
+    /// the request is over already.
     pub fn wait(mut self) -> Result<T, RequestError> {
         loop {
             if let Some(result) = self.block(None) {
@@ -178,6 +184,9 @@ impl<T> Ticket<T> {
         }
         // A timeout that the clock cannot hold is none.
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        if until.is_none() && self.cell.is_own_thread() {
+            return Some(Err(RequestError::WouldDeadlock));
+        }
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         loop {
             if self.register(&waker) {
@@ -208,6 +217,10 @@ impl<T> Future for Ticket<T> {
         if let Some(result) = ticket.try_take() {
             return Poll::Ready(result);
         }
+        // Inside a body nobody polls but a block_on: the same as in `wait`.
+        if ticket.cell.is_inside() {
+            return Poll::Ready(Err(RequestError::WouldDeadlock));
+        }
         if ticket.register(context.waker()) { Poll::Ready(ticket.take()) } else { Poll::Pending }
     }
 }
@@ -231,6 +244,19 @@ impl<T> CancelOnDrop<T> {
     #[must_use]
     pub fn id(&self) -> RequestId {
         self.ticket.id()
+    }
+
+    /// Blocks this thread until the request is over; see [`Ticket::wait`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn wait(self) -> Result<T, RequestError> {
+        self.disarm().wait()
+    }
+
+    /// Blocks this thread until the request is over, at most for so long; see [`Ticket::wait_timeout`].
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Option<Result<T, RequestError>> {
+        self.ticket.wait_timeout(timeout)
     }
 
     /// Lets the request run after all, whatever becomes of the ticket.

@@ -7,7 +7,7 @@ use super::life::{Ending, Phase};
 use super::node::Shared;
 use super::ticket::RequestError;
 use crate::device::{Device, DeviceError, DeviceFault};
-use crate::sync::mutant;
+use crate::sync::{body, mutant};
 use crate::types::{Epoch, LaneId, LaneMask, Nanos};
 use crate::word::{Flags, View};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -140,6 +140,7 @@ impl<D: Device> Worker<'_, D> {
             // Whatever it says: a probe that fails has found the lane of no use.
             report.failed = true;
             report.fault = Some(fault_of(&error).unwrap_or(Fault::Device));
+            self.shared.lane(self.lane).keep_error(&error);
         }
         self.shared.lane(self.lane).leave(report);
         self.let_go()
@@ -157,8 +158,11 @@ impl<D: Device> Worker<'_, D> {
         let complete = gang.is_none_or(|gang| gang.barrier().is_ok());
         report.started = complete.then(|| self.shared.clock.now());
         if complete {
-            // SAFETY: this lane's worker, once, and the request is Running.
-            let peers = unsafe { request.run(opened, gang) };
+            let peers = {
+                let _inside = body::enter(self.shared.token());
+                // SAFETY: this lane's worker, once, and the request is Running.
+                unsafe { request.run(opened, gang) }
+            };
             if let (Peers::Abort, Some(gang)) = (peers, gang) {
                 gang.abort();
             }
@@ -175,6 +179,9 @@ impl<D: Device> Worker<'_, D> {
     fn failed(&self, report: &mut Report, request: &dyn Runnable<D::Lane>, gang: Option<&Gang<'_>>, error: DeviceError) {
         report.failed = true;
         report.fault = fault_of(&error);
+        if report.fault.is_some() {
+            self.shared.lane(self.lane).keep_error(&error);
+        }
         // SAFETY: this lane's worker, before it settles.
         unsafe { request.fail(self.lane, RequestError::Device(error)) };
         if let Some(gang) = gang {

@@ -1,11 +1,11 @@
 //! Hand-overs: mailbox, bell, door. A lost wake-up is a deadlock, which loom reports: nothing here has a time-out.
 
 use ::loom::thread;
-use phalanx::LaneId;
-use phalanx::runtime::RejectReason;
-use phalanx::runtime::model::{Bell, Door, Mailbox};
+use phalanx::runtime::model::{Bell, Door, Mailbox, Plate};
+use phalanx::runtime::{Fault, LaneState, RejectReason};
 use phalanx::sync::ArrayQueue;
 use phalanx::word::StateWord;
+use phalanx::{LaneId, Nanos};
 use phalanx_loom_tests::{Payload, check};
 use std::sync::Arc;
 
@@ -136,5 +136,27 @@ fn door() {
             door.leave();
         }
         assert!(door.is_finished());
+    });
+}
+
+/// A monitor reads a lane's plate while the dispatcher writes it: what it takes for whole is one state, and no older one than it has read
+/// before. Unbounded.
+#[test]
+fn plate() {
+    let of = |number| LaneState::Quarantined { fault: Fault::Device, since: Nanos(number), next_try: Some(Nanos(number)) };
+    check(None, move || {
+        let plate = Arc::new(Plate::new());
+        plate.write(of(1));
+        let writer = {
+            let plate = Arc::clone(&plate);
+            thread::spawn(move || plate.write(of(2)))
+        };
+        let looks = [plate.look(), plate.look()];
+        for look in looks.into_iter().flatten() {
+            assert!(look == of(1) || look == of(2), "{look:?} is neither of the two");
+        }
+        assert!(!(looks == [Some(of(2)), Some(of(1))]), "it went back");
+        writer.join().unwrap();
+        assert_eq!(plate.look(), Some(of(2)));
     });
 }

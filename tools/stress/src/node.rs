@@ -4,9 +4,10 @@ use crate::random::Random;
 use phalanx::observe::Terminal;
 use phalanx::scheduler::policy::POLICIES;
 use phalanx::{
-    Class, Device, DeviceError, DeviceFault, Gang, LaneId, Phalanx, Request, RequestError, RequestId, Shutdown, Ticket, Wait,
+    Class, Device, DeviceError, DeviceFault, Gang, LaneId, Phalanx, Recovery, Request, RequestError, RequestId, Shutdown, Ticket,
+    Wait, Watchdog,
 };
-use phalanx_sim::record::{Header, LogWriter, Mode};
+use phalanx_sim::record::{Header, LogReader, LogWriter, Mode, replay};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -29,8 +30,17 @@ struct Faulty {
     board: Arc<Board>,
     /// One for each lane: a device draws on its lane's thread.
     random: [Mutex<Random>; LANES],
-    /// Whether the last lane may be lost.
-    loses: bool,
+    /// Whether lanes go out of service, probes fail, and the device hangs.
+    breaks: bool,
+}
+
+/// How long a request that is meant to hang may run. Those that are meant to have none have the node's.
+const LIMIT: Duration = Duration::from_millis(1);
+const GRACE: Duration = Duration::from_millis(1);
+
+/// How long what hangs hangs: longer than limit and grace, or just about as long.
+fn hang(random: &mut Random) -> Duration {
+    Duration::from_micros(if random.one_in(2) { 1_800 + random.below(600) } else { 4_000 + random.below(8_000) })
 }
 
 struct Lane {
@@ -57,11 +67,31 @@ impl Device for Faulty {
     fn finish(&self, lane: &mut Lane, request: RequestId) -> Result<(), DeviceError> {
         let before = lane.board.0[lane.id.index()].swap(0, Ordering::SeqCst);
         assert_eq!(before, request.0 + 1, "ISOLATION: another came while {request} was on {}", lane.id);
-        let mut random = self.random[lane.id.index()].lock().unwrap();
-        if self.loses && lane.id.index() == LANES - 1 && random.one_in(2_000) {
-            return Err(DeviceError::new(lane.id, DeviceFault::Lane, "planned: lost"));
+        let (out, panics, fails) = {
+            let mut random = self.random[lane.id.index()].lock().unwrap();
+            (random.one_in(1_000), random.one_in(4_000), random.one_in(500))
+        };
+        if self.breaks && out {
+            return Err(DeviceError::new(lane.id, DeviceFault::Lane, "planned: out of service"));
         }
-        if random.one_in(500) { Err(DeviceError::new(lane.id, DeviceFault::Request, "planned: not finished")) } else { Ok(()) }
+        assert!(!(self.breaks && panics), "{PLANNED} the device");
+        if fails { Err(DeviceError::new(lane.id, DeviceFault::Request, "planned: not finished")) } else { Ok(()) }
+    }
+    fn probe(&self, id: LaneId, lane: &mut Lane) -> Result<(), DeviceError> {
+        let on = lane.board.0[id.index()].load(Ordering::SeqCst);
+        assert_eq!(on, 0, "ISOLATION: a probe met a request on {id}");
+        let (kind, time) = {
+            let mut random = self.random[id.index()].lock().unwrap();
+            (random.below(20), hang(&mut random))
+        };
+        match kind {
+            0..5 => return Err(DeviceError::new(id, DeviceFault::Lane, "planned: a probe")),
+            5 => panic!("{PLANNED} a probe"),
+            6 => std::thread::sleep(time),
+            _ => {}
+        }
+        *lane = self.open(id)?;
+        Ok(())
     }
 }
 
@@ -73,6 +103,10 @@ fn spin(time: Duration) {
 }
 
 fn small(random: &mut Random) -> Request<Lane, ()> {
+    if random.one_in(400) {
+        let time = hang(random);
+        return Request::small(move |_: &mut Lane| std::thread::sleep(time)).limit(LIMIT);
+    }
     let (time, panics) = (Duration::from_nanos(random.below(20_000)), random.one_in(100));
     Request::small(move |_: &mut Lane| {
         spin(time);
@@ -81,6 +115,16 @@ fn small(random: &mut Random) -> Request<Lane, ()> {
 }
 
 fn large(random: &mut Random) -> Request<Lane, Vec<()>> {
+    if random.one_in(200) {
+        let (hung, time) = (random.below(LANES as u64) as usize, hang(random));
+        return Request::large(move |_: &mut Lane, gang: &Gang<'_>| {
+            if gang.rank() == hung {
+                std::thread::sleep(time);
+            }
+            gang.barrier()
+        })
+        .limit(LIMIT);
+    }
     let time = Duration::from_nanos(random.below(10_000));
     // At least one, so that all members are there at one moment: of a body that does nothing one may end before another begins.
     let barriers = 1 + random.below(3);
@@ -115,6 +159,11 @@ fn count<T>(ends: &mut Ends, result: &Result<T, RequestError>) {
     ends[end as usize] += 1;
 }
 
+fn turned_away(ends: &mut Ends) {
+    ends[Terminal::Rejected as usize] += 1;
+    std::thread::yield_now();
+}
+
 /// Submits, keeps some tickets for a while, cancels some.
 fn user(node: &Phalanx<Faulty>, mut random: Random, until: Instant) -> Ends {
     let mut ends = Ends::default();
@@ -127,13 +176,13 @@ fn user(node: &Phalanx<Faulty>, mut random: Random, until: Instant) -> Ends {
             // On a node that has lost a lane a large request waits until its deadline.
             match node.submit(request.deadline(deadline.unwrap_or(Duration::from_millis(100)))) {
                 Ok(ticket) => larges.push(ticket),
-                Err(_) => ends[Terminal::Rejected as usize] += 1,
+                Err(_) => turned_away(&mut ends),
             }
         } else {
             let request = small(&mut random);
             match node.submit(if let Some(deadline) = deadline { request.deadline(deadline) } else { request }) {
                 Ok(ticket) => smalls.push(ticket),
-                Err(_) => ends[Terminal::Rejected as usize] += 1,
+                Err(_) => turned_away(&mut ends),
             }
         }
         if random.one_in(8) {
@@ -187,7 +236,7 @@ fn round(number: u64, length: Duration, seed: u64, events: Option<&str>) -> bool
     let device = Faulty {
         board: Arc::default(),
         random: std::array::from_fn(|lane| Mutex::new(Random::new(seed ^ (lane as u64 + 1) << 20))),
-        loses: number % 2 == 1,
+        breaks: number % 2 == 1,
     };
     let wait = [Wait::Park, Wait::SpinThenPark, Wait::Spin][(number % 3) as usize];
     let node = Phalanx::builder()
@@ -197,6 +246,14 @@ fn round(number: u64, length: Duration, seed: u64, events: Option<&str>) -> bool
         .queue(Class::Small, QUEUE[0])
         .queue(Class::Large, QUEUE[1])
         .wait(wait)
+        .watchdog(Watchdog { grace: GRACE, ..Watchdog::default() })
+        .recovery(Recovery {
+            first_wait: Duration::from_millis(1),
+            longest_wait: Duration::from_millis(16),
+            large_wait: Duration::from_millis(20),
+            probe_limit: 2 * LIMIT,
+            ..Recovery::default()
+        })
         .events(1 << 20)
         .build()
         .expect("a node of eight lanes");
@@ -239,6 +296,12 @@ fn round(number: u64, length: Duration, seed: u64, events: Option<&str>) -> bool
     });
     let report = node.shutdown(Shutdown::Finish);
     let now = node.snapshot();
+    let until = Instant::now() + Duration::from_secs(10);
+    while !node.snapshot().busy.is_empty() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // What hung has ended by now, all of it.
+    let hangs = !node.snapshot().busy.is_empty();
     drop(node);
     let log = collector.join().expect("the collector only writes to memory");
     if let Some(path) = events
@@ -246,7 +309,7 @@ fn round(number: u64, length: Duration, seed: u64, events: Option<&str>) -> bool
     {
         eprintln!("phalanx-stress: {path}: {error}");
     }
-    let mut ok = report.complete && report.busy.is_empty() && UNPLANNED.load(Ordering::Relaxed) == 0;
+    let mut ok = report.complete && report.offline.covers(report.busy) && !hangs && UNPLANNED.load(Ordering::Relaxed) == 0;
     for end in Terminal::ALL {
         let theirs: u64 = ends.iter().map(|ends| ends[end as usize]).sum();
         let ours: u64 = Class::ALL.iter().map(|&class| now.count(class, end)).sum();
@@ -267,8 +330,15 @@ fn round(number: u64, length: Duration, seed: u64, events: Option<&str>) -> bool
             ok = false;
         }
     }
+    // The pure scheduler, told the same events, decides the same, with lanes that go and come.
+    let replayed = LogReader::new("the log", log.as_slice()).map_err(|error| error.to_string());
+    if let Err(error) = replayed.and_then(|mut log| replay("the log", &mut log).map_err(|error| error.to_string())) {
+        eprintln!("round {number}: {error}");
+        ok = false;
+    }
+    let ups = log.windows(13).filter(|at| at == b"\"lane_up\",\"la").count();
     println!(
-        "ROUND {number} policy {policy} wait {wait:?} requests {total} completed {} lost {} seed {seed} {}",
+        "ROUND {number} policy {policy} wait {wait:?} requests {total} completed {} lanes restored {ups}, out at the end {} seed {seed} {}",
         ends.iter().map(|ends| ends[0]).sum::<u64>(),
         now.offline.count(),
         if ok { "ok" } else { "FAILED" },
