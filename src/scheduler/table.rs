@@ -1,6 +1,7 @@
 //! The jobs that the scheduler holds: a slab of fixed size, the queues as lists threaded through it, and the heap of deadlines.
 //!
-//! Everything is O(1) but the heap, which is O(log n). Nothing is allocated after construction.
+//! Everything is O(1) but the heap, which is O(log n), and what is shown to scans, which follows a change in O(SCAN). Nothing is allocated after
+//! construction.
 
 use super::SCAN;
 use super::event::{Job, JobRef};
