@@ -9,7 +9,7 @@
 //!   is subtracted.
 //! - Everything is measured in [`Settings::rounds`] rounds, in turn, so that a machine that becomes slower or faster does so for all; of
 //!   each figure the rounds' samples are pooled. In each round the first tenth is not counted.
-//! - The open loop ([`open_loop`]) submits at intended times and counts from those, so that a stall is not forgiven.
+//! - The open loop ([`open_loop()`]) submits at intended times and counts from those, so that a stall is not forgiven.
 //!
 //! # What the rivals do
 //! The same job, with less: a closure that does nothing is handed to another thread, which owns the "GPU", runs it alone and says that
