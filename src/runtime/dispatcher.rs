@@ -742,7 +742,9 @@ impl<L: 'static> Dispatcher<L> {
         self.held = self.held | lanes;
         let limit = request.header().limit().unwrap_or_else(|| {
             let limit = self.watchdog.limit(self.scheduler.predicted_run(lane));
-            request.header().set_limit(limit);
+            if limit < Nanos::MAX {
+                request.header().set_limit(limit);
+            }
             limit
         });
         let due = now + limit;
