@@ -236,6 +236,9 @@ impl<L: 'static> Dispatcher<L> {
         if progress {
             let queued = Class::ALL.map(|class| self.scheduler.queued(class));
             self.shared.counters.publish(queued, self.scheduler.draining());
+            if self.shared.counters.wants_estimates() {
+                self.shared.counters.publish_waits(Class::ALL.map(|class| self.scheduler.estimate_wait(class)));
+            }
         }
         progress
     }
