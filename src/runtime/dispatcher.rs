@@ -13,7 +13,7 @@ use super::faults::{Books, Fault, Probed, Recovery, Watchdog};
 use super::life::{Ending, Phase};
 use super::node::{Shared, Shutdown};
 use super::worker::{Mail, Report};
-use crate::observe::{LaneSpan, Outcome, Record, Terminal, What};
+use crate::observe::{Care, LaneCare, LaneSpan, Outcome, Record, Terminal, What};
 use crate::scheduler::{Decision, Decisions, End, Event, JobRef, Scheduler};
 use crate::sync::{mutant, thread};
 use crate::types::{Class, LaneId, LaneMask, MAX_LANES, Nanos};
@@ -272,6 +272,7 @@ impl<L: 'static> Dispatcher<L> {
         self.held = self.held & view.busy;
         for lane in down {
             self.books.fault(lane.index(), now, Fault::Device);
+            self.note_care(now, lane, Care::Fault);
             self.tell(now, Event::LaneDown { lane });
         }
         let probed = self.probing & !view.busy;
@@ -282,7 +283,7 @@ impl<L: 'static> Dispatcher<L> {
         let late = self.hung & !view.busy;
         self.hung = self.hung & view.busy;
         for lane in late {
-            self.take_late(lane);
+            self.take_late(now, lane);
         }
         for lane in released {
             // SAFETY: the lane's release was seen with acquire, so its worker is done with the report, and it gets no new mail before
@@ -291,7 +292,7 @@ impl<L: 'static> Dispatcher<L> {
             let finished = self.close_out(now, lane, report);
             if self.offline.contains(lane) {
                 if let Some(fault) = report.fault {
-                    self.books.explain(lane.index(), fault);
+                    self.explain(now, lane, fault);
                 }
             } else if report.ran() && self.books.ended(lane.index(), report.failed) {
                 self.trip(now, lane);
@@ -315,13 +316,27 @@ impl<L: 'static> Dispatcher<L> {
     }
 
     /// A lane whose holder was given up came free after all.
-    fn take_late(&mut self, lane: LaneId) {
+    fn take_late(&mut self, now: Nanos, lane: LaneId) {
         // SAFETY: as in `take_releases`.
         let report = unsafe { self.shared.lane(lane).report() };
         // What it brought is of no account, but a lane that is gone is gone.
         if report.fault == Some(Fault::Lost) {
-            self.books.explain(lane.index(), Fault::Lost);
+            self.explain(now, lane, Fault::Lost);
         }
+        self.note_care(now, lane, Care::LetGo);
+    }
+
+    /// A lane's worker told why it took it out of service.
+    fn explain(&mut self, now: Nanos, lane: LaneId, fault: Fault) {
+        if self.books.why(lane.index()) != Some(fault) {
+            self.books.explain(lane.index(), fault);
+            self.note_care(now, lane, Care::Fault);
+        }
+    }
+
+    fn note_care(&mut self, now: Nanos, lane: LaneId, care: Care) {
+        let fault = self.books.why(lane.index()).filter(|_| matches!(care, Care::Fault | Care::Failed));
+        self.log.note(now, What::Lane(LaneCare { care, lane, fault }));
     }
 
     /// Takes a lane out of service, whoever holds it.
@@ -333,6 +348,7 @@ impl<L: 'static> Dispatcher<L> {
         let news = !self.offline.contains(lane);
         self.offline = self.offline.with(lane);
         self.books.fault(lane.index(), now, fault);
+        self.note_care(now, lane, Care::Fault);
         if news {
             self.tell(now, Event::LaneDown { lane });
         }
@@ -357,11 +373,15 @@ impl<L: 'static> Dispatcher<L> {
                 let restored = self.shared.word.restore(lane);
                 debug_assert!(restored.is_ok(), "a lane that was probed is idle and out of service: {restored:?}");
                 if restored.is_ok() {
+                    self.note_care(now, lane, Care::Passed);
                     self.offline = self.offline.without(lane);
                     self.tell(now, Event::LaneUp { lane });
                 }
             }
-            Probed::Stay => self.timer = self.timer.min(self.books.next_try(lane.index()).unwrap_or(Nanos::MAX)),
+            Probed::Stay => {
+                self.note_care(now, lane, Care::Failed);
+                self.timer = self.timer.min(self.books.next_try(lane.index()).unwrap_or(Nanos::MAX));
+            }
         }
     }
 
@@ -495,6 +515,7 @@ impl<L: 'static> Dispatcher<L> {
                 self.probing = self.probing.without(lane);
                 self.hung = self.hung.with(lane);
                 self.books.fault(lane.index(), now, Fault::Hung);
+                self.note_care(now, lane, Care::Fault);
             }
         }
         let smalls = self.smalls.iter().flatten().map(|held| held.due);
@@ -535,6 +556,7 @@ impl<L: 'static> Dispatcher<L> {
                     debug_assert!(reserved.is_ok(), "a lane to be probed is idle and out of service: {reserved:?}");
                     if reserved.is_ok() {
                         let due = now + self.books.probe(lane.index());
+                        self.note_care(now, lane, Care::Probe);
                         self.probe_due[lane.index()] = due;
                         self.timer = self.timer.min(due);
                         self.probing = self.probing.with(lane);
