@@ -305,13 +305,22 @@ impl<L: 'static> Dispatcher<L> {
         !(down | released | probed | late).is_empty()
     }
 
-    /// Says when the lanes that are out of service and that nobody holds are probed. A node that shuts down needs none of them any more.
+    /// The lanes that are out of service and can be probed. A node that shuts down needs none of them any more; and while a gang has not
+    /// ended nothing could start on one of its lanes, so that it is left alone until then.
+    fn can_be_probed(&self) -> LaneMask {
+        if self.closing.is_some() || self.gang.is_some() {
+            return LaneMask::NONE;
+        }
+        self.offline & !(self.held | self.probing | self.hung)
+    }
+
+    /// Says when they are.
     fn plan_probes(&mut self, now: Nanos) {
-        for lane in self.offline & !(self.held | self.probing | self.hung) {
-            if self.closing.is_none() && self.books.next_try(lane.index()).is_none() {
+        for lane in self.can_be_probed() {
+            if self.books.next_try(lane.index()).is_none() {
                 self.books.idle(lane.index(), now);
-                self.timer = self.timer.min(self.books.next_try(lane.index()).unwrap_or(Nanos::MAX));
             }
+            self.timer = self.timer.min(self.books.next_try(lane.index()).unwrap_or(Nanos::MAX));
         }
     }
 
@@ -378,10 +387,8 @@ impl<L: 'static> Dispatcher<L> {
                     self.tell(now, Event::LaneUp { lane });
                 }
             }
-            Probed::Stay => {
-                self.note_care(now, lane, Care::Failed);
-                self.timer = self.timer.min(self.books.next_try(lane.index()).unwrap_or(Nanos::MAX));
-            }
+            // When it is tried again `plan_probes` finds out.
+            Probed::Stay => self.note_care(now, lane, Care::Failed),
         }
     }
 
@@ -526,16 +533,12 @@ impl<L: 'static> Dispatcher<L> {
 
     /// A shutdown bounds what runs: requests if it is an abort, and probes, of which nobody needs the outcome any more.
     fn hurry(&mut self, now: Nanos, how: Shutdown) {
-        let most = self.watchdog.abort.filter(|_| how == Shutdown::Abort).map(Nanos::from);
-        for held in self.smalls.iter_mut().chain([&mut self.gang]).flatten() {
-            if let Some(most) = most
-                && !held.asked
-            {
-                held.request.header().life.want_cancel();
-                if now + most < held.due {
-                    held.due = now + most;
-                    held.request.header().set_limit(held.due - held.reserved);
-                }
+        let until = self.watchdog.abort.map_or(Nanos::MAX, |most| now + Nanos::from(most));
+        for held in self.smalls.iter_mut().chain([&mut self.gang]).flatten().filter(|_| how == Shutdown::Abort) {
+            held.request.header().life.want_cancel();
+            if !held.asked && until < held.due {
+                held.due = until;
+                held.request.header().set_limit(until - held.reserved);
             }
         }
         for lane in self.probing {
@@ -549,8 +552,8 @@ impl<L: 'static> Dispatcher<L> {
     fn look_after_lanes(&mut self, now: Nanos) {
         self.timer = Nanos::MAX;
         self.watch(now);
-        for lane in self.offline & !(self.held | self.probing | self.hung) {
-            match self.books.next_try(lane.index()).filter(|_| self.closing.is_none()) {
+        for lane in self.can_be_probed() {
+            match self.books.next_try(lane.index()) {
                 Some(at) if at <= now => {
                     let reserved = self.shared.word.reserve_probe(lane);
                     debug_assert!(reserved.is_ok(), "a lane to be probed is idle and out of service: {reserved:?}");
