@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn everything_put_is_taken_once_and_in_order() {
         for wait in [Wait::Park, Wait::SpinThenPark, Wait::Spin] {
-            let waiting = wait.resolve(1, 1);
+            let waiting = wait.resolve(1, 2);
             let mailbox = Arc::new(Mailbox::new());
             let taken = Arc::new(std::sync::atomic::AtomicU64::new(0));
             let owner = std::thread::spawn({

@@ -18,7 +18,7 @@ use crate::word::Word;
 
 /// How every thread of a model waits: it parks at once, since a spin does not end there.
 fn parking() -> Waiting {
-    Wait::Park.resolve(1, 1)
+    Wait::Park.resolve(1, 2)
 }
 
 pub struct Mailbox<M>(mailbox::Mailbox<M>);

@@ -661,7 +661,9 @@ impl<D: Device> Builder<D> {
         };
         // What is allowed is read before anything is pinned.
         let placement = Placement::choose(&self.pinning, self.lanes);
-        let waiting = self.wait.resolve(placement.cpus(), self.lanes);
+        // The workers, the submitter, and the dispatcher where it is not the submitter's own.
+        let threads = self.lanes + if self.drive == Drive::Turn { 1 } else { 2 };
+        let waiting = self.wait.resolve(placement.cpus(), threads);
         let silent = !waiting.parks() || self.drive == Drive::Turn;
         let shared = Arc::new(Shared::new(word, &limits, waiting, silent));
         if self.admission != Admission::All {

@@ -23,11 +23,12 @@ use std::time::Duration;
 /// How the node's threads wait for work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Wait {
-    /// [`Wait::SpinThenPark`] if the process may use at least `lanes + 2` CPUs, else [`Wait::Park`].
+    /// [`Wait::SpinThenPark`] if the process may use a CPU for each lane, one for the dispatcher and one for a submitter (under
+    /// [`Drive::Turn`](super::Drive::Turn) these two are one), else [`Wait::Park`].
     #[default]
     Auto,
-    /// Never sleep: the shortest reaction, and one CPU each for the dispatcher and every lane. With fewer CPUs than `lanes + 2` the
-    /// threads yield between looks, since a bare spin would take the CPU from the thread that it waits for.
+    /// Never sleep: the shortest reaction, and one CPU each for the dispatcher and every lane. With fewer CPUs than [`Wait::Auto`] asks
+    /// for the threads yield between looks, since a bare spin would take the CPU from the thread that it waits for.
     Spin,
     /// Spin for some ten microseconds, then park.
     SpinThenPark,
@@ -48,8 +49,9 @@ pub(crate) struct Waiting {
 const SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 1_000 };
 
 impl Wait {
-    pub(crate) fn resolve(self, cpus: usize, lanes: usize) -> Waiting {
-        let enough = cpus >= lanes + 2;
+    /// For a process that may use so many CPUs, and a node of so many threads, whoever submits to it included.
+    pub(crate) fn resolve(self, cpus: usize, threads: usize) -> Waiting {
+        let enough = cpus >= threads;
         match self {
             Self::Auto if enough => Waiting { spins: SPINS, parks: true, yields: false },
             Self::Auto | Self::Park => Waiting { spins: 0, parks: true, yields: false },
@@ -172,10 +174,10 @@ mod tests {
     #[test]
     fn few_cpus_never_spin_barely() {
         for wait in [Wait::Auto, Wait::Spin, Wait::SpinThenPark, Wait::Park] {
-            let waiting = wait.resolve(9, 8);
+            let waiting = wait.resolve(9, 10);
             assert!(waiting.spins == 0 || waiting.yields, "{wait:?} would spin barely on too few CPUs");
         }
-        assert_eq!(Wait::Auto.resolve(10, 8), Wait::SpinThenPark.resolve(10, 8));
-        assert!(!Wait::Spin.resolve(10, 8).yields);
+        assert_eq!(Wait::Auto.resolve(10, 10), Wait::SpinThenPark.resolve(10, 10));
+        assert!(!Wait::Spin.resolve(10, 10).yields);
     }
 }

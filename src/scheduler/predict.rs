@@ -219,6 +219,12 @@ impl Predictor {
         calibration.factor() * (1.0 + errors * calibration.error.get().unwrap_or(0.0).min(0.5))
     }
 
+    /// How many runs it has learned from.
+    #[inline]
+    pub(super) const fn completions(&self) -> u64 {
+        self.completions
+    }
+
     /// Learns from a completed run.
     pub(super) fn completed(&mut self, job: &Job, prediction: Prediction, class_mean_ns: Option<f64>, ran: Nanos) {
         self.completions += 1;

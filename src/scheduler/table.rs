@@ -1,9 +1,11 @@
 //! The jobs that the scheduler holds: a slab of fixed size, the queues as lists threaded through it, and the heap of deadlines.
 //!
-//! Everything is O(1) but the heap, which is O(log n). Nothing is allocated after construction.
+//! Everything is O(1) but the heap, which is O(log n), and what is shown to scans, which follows a change in O(SCAN). Nothing is allocated after
+//! construction.
 
+use super::SCAN;
 use super::event::{Job, JobRef};
-use super::predict::Prediction;
+use super::predict::{Prediction, PredictionSource};
 use crate::types::{Class, Nanos};
 
 /// No slot.
@@ -58,6 +60,75 @@ impl List {
     const EMPTY: Self = Self { head: NIL, tail: NIL, len: 0 };
 }
 
+/// The first [`SCAN`] jobs of the small class's fresh part, side by side: a scan reads a few cache lines in a row, where the list would have it
+/// wait for one after the other.
+///
+/// It is made at a scan and kept while scans go on: by a change to the queue, in O(SCAN). A policy that does not scan pays nothing.
+#[derive(Clone, Debug)]
+struct Window {
+    /// Whether it shows the queue as it is.
+    kept: bool,
+    /// How often it was changed since it was last looked at.
+    unread: u32,
+    /// Those shown are at `from..to`, in the queue's order.
+    from: usize,
+    to: usize,
+    raw: [Nanos; 2 * SCAN],
+    source: [PredictionSource; 2 * SCAN],
+    slot: [u32; 2 * SCAN],
+}
+
+impl Window {
+    /// So many changes without a look, and it is not kept any more.
+    const UNREAD: u32 = 4 * SCAN as u32;
+
+    const NEW: Self = Self {
+        kept: false,
+        unread: 0,
+        from: 0,
+        to: 0,
+        raw: [Nanos::ZERO; 2 * SCAN],
+        source: [PredictionSource::Class; 2 * SCAN],
+        slot: [NIL; 2 * SCAN],
+    };
+
+    fn len(&self) -> usize {
+        self.to - self.from
+    }
+
+    fn push(&mut self, slot: u32, prediction: Prediction) {
+        debug_assert!(self.len() < SCAN);
+        if self.to == 2 * SCAN {
+            self.raw.copy_within(self.from..self.to, 0);
+            self.source.copy_within(self.from..self.to, 0);
+            self.slot.copy_within(self.from..self.to, 0);
+            (self.from, self.to) = (0, self.len());
+        }
+        (self.raw[self.to], self.source[self.to], self.slot[self.to]) = (prediction.raw(), prediction.source(), slot);
+        self.to += 1;
+    }
+
+    /// Takes a job out, if it is shown.
+    fn remove(&mut self, slot: u32) -> bool {
+        let Some(at) = self.slot[self.from..self.to].iter().position(|&other| other == slot) else { return false };
+        // Those before it move up: it is the first, as a rule.
+        let to = self.from + at;
+        self.raw.copy_within(self.from..to, self.from + 1);
+        self.source.copy_within(self.from..to, self.from + 1);
+        self.slot.copy_within(self.from..to, self.from + 1);
+        self.from += 1;
+        true
+    }
+}
+
+/// A stretch of a queue, as a scan reads it: by place, the raw prediction, its source, and the slot.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shown<'a> {
+    pub(super) raw: &'a [Nanos],
+    pub(super) source: &'a [PredictionSource],
+    pub(super) slot: &'a [u32],
+}
+
 /// The slab, the four lists (two parts of two classes) and the heap.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
@@ -72,6 +143,7 @@ pub(super) struct Table {
     since_late: [u32; 2],
     /// How often a job of each class left its place in a queue.
     unlinked: [u64; 2],
+    window: Window,
 }
 
 impl Table {
@@ -94,6 +166,7 @@ impl Table {
             next_seq: 0,
             since_late: [0; 2],
             unlinked: [0; 2],
+            window: Window::NEW,
         }
     }
 
@@ -224,6 +297,48 @@ impl Table {
         Some((slot, self.deadline(slot)))
     }
 
+    /// The first [`SCAN`] jobs of the fresh part of the small class, side by side.
+    pub(super) fn window(&mut self) -> Shown<'_> {
+        if !self.window.kept {
+            (self.window.kept, self.window.from, self.window.to) = (true, 0, 0);
+            let mut next = self.head(Class::Small, Part::Fresh);
+            while let Some(slot) = next
+                && self.window.len() < SCAN
+            {
+                self.window.push(slot, self.prediction(slot));
+                next = self.next(slot);
+            }
+        }
+        self.window.unread = 0;
+        let shown = self.window.from..self.window.to;
+        Shown { raw: &self.window.raw[shown.clone()], source: &self.window.source[shown.clone()], slot: &self.window.slot[shown] }
+    }
+
+    /// A job comes to the end of a queue, or is about to leave one: the window goes with it.
+    fn window_follows(&mut self, slot: u32, comes: bool) {
+        if !self.window.kept {
+            return;
+        }
+        self.window.unread += 1;
+        if self.window.unread > Window::UNREAD {
+            self.window.kept = false;
+        } else if comes {
+            // Only if it showed the whole queue so far is the new one its next.
+            let list = &self.lists[Class::Small.index()][Part::Fresh as usize];
+            if self.window.len() < SCAN && list.len as usize == self.window.len() + 1 {
+                self.window.push(slot, self.prediction(slot));
+            }
+        } else {
+            let last = self.window.slot[self.window.to.saturating_sub(1)];
+            let follows = if self.window.len() == SCAN { self.next(last) } else { None };
+            if self.window.remove(slot)
+                && let Some(follows) = follows
+            {
+                self.window.push(follows, self.prediction(follows));
+            }
+        }
+    }
+
     fn push_back(&mut self, slot: u32, part: Part) {
         let list = &mut self.lists[self.entries[slot as usize].job.class.index()][part as usize];
         let tail = list.tail;
@@ -238,12 +353,18 @@ impl Table {
         entry.prev = tail;
         self.links[slot as usize].next = NIL;
         entry.place = Place::Queued(part);
+        if entry.job.class == Class::Small && part == Part::Fresh {
+            self.window_follows(slot, true);
+        }
     }
 
     fn unlink(&mut self, slot: u32) {
         let entry = &self.entries[slot as usize];
         let Place::Queued(part) = entry.place else { unreachable!("only a queued job is in a list") };
         let (prev, next, class) = (entry.prev, self.links[slot as usize].next, entry.job.class);
+        if class == Class::Small && part == Part::Fresh {
+            self.window_follows(slot, false);
+        }
         self.unlinked[class.index()] += 1;
         let list = &mut self.lists[class.index()][part as usize];
         list.len -= 1;
@@ -350,6 +471,15 @@ impl Table {
                 assert!(self.deadline(self.heap[(pos - 1) / 2]) <= self.deadline(slot), "the heap is out of order at {pos}");
             }
         }
+        if self.window.kept {
+            let queue = std::iter::successors(self.head(Class::Small, Part::Fresh), |&slot| self.next(slot)).take(SCAN);
+            let shown = self.window.from..self.window.to;
+            assert!(queue.eq(self.window.slot[shown.clone()].iter().copied()), "the window shows another queue than there is");
+            for at in shown {
+                let prediction = self.prediction(self.window.slot[at]);
+                assert_eq!((self.window.raw[at], self.window.source[at]), (prediction.raw(), prediction.source()));
+            }
+        }
         let mut slot = self.free_head;
         while slot != NIL {
             assert!(!std::mem::replace(&mut seen[slot as usize], true), "slot {slot} is both free and not");
@@ -375,23 +505,25 @@ mod tests {
         Start(usize),
         Remove(usize),
         Late(Class),
+        Look,
     }
 
     fn op() -> impl Strategy<Value = Op> {
         let class = prop_oneof![Just(Class::Small), Just(Class::Large)];
         prop_oneof![
-            4 => (class.clone(), proptest::option::of(0u64..50)).prop_map(|(c, d)| Op::Insert(c, d)),
+            7 => (class.clone(), proptest::option::of(0u64..50)).prop_map(|(c, d)| Op::Insert(c, d)),
             2 => (0usize..32).prop_map(Op::Start),
             3 => (0usize..32).prop_map(Op::Remove),
             1 => class.prop_map(Op::Late),
+            1 => Just(Op::Look),
         ]
     }
 
     proptest! {
         /// Against a model that is a plain vector: the same jobs, the same order, the same first deadline.
         #[test]
-        fn behaves_as_plain_vectors_do(ops in prop::collection::vec(op(), 0..200)) {
-            const SLOTS: usize = 12;
+        fn behaves_as_plain_vectors_do(ops in prop::collection::vec(op(), 0..800)) {
+            const SLOTS: usize = 160;
             let mut table = Table::new(SLOTS);
             let mut held: Vec<(JobRef, Job, bool)> = Vec::new();
             let mut order: [VecDeque<RequestId>; 2] = Default::default();
@@ -428,6 +560,11 @@ mod tests {
                         if let Some(slot) = table.head(class, Part::Fresh) {
                             table.mark_late(slot);
                         }
+                    }
+                    Op::Look => {
+                        let shown = table.window().slot.to_vec();
+                        let fresh = std::iter::successors(table.head(Class::Small, Part::Fresh), |&slot| table.next(slot));
+                        prop_assert!(fresh.take(SCAN).eq(shown));
                     }
                     _ => {}
                 }

@@ -217,20 +217,73 @@ impl View<'_> {
     /// so many times the mean relative error of what predicts it. `own`: only by what it expects itself or its key says; else also by
     /// the mean of its class, taken as it is.
     #[must_use]
-    pub fn first_within(&self, class: Class, order: Order, room: Nanos, errors: f64, own: bool) -> Option<Waiting> {
-        // The longest raw prediction that fits, a source each: a scan then compares, and computes nothing.
-        let most = PredictionSource::ALL.map(|source| match source {
+    pub fn first_within(&mut self, class: Class, order: Order, room: Nanos, errors: f64, own: bool) -> Option<Waiting> {
+        let most = self.most_within(class, room, errors, own);
+        let slot = self.scan_predictions(class, order, |raw, source, _| most[source as usize].is_some_and(|most| raw <= most))?;
+        Some(self.waiting(slot))
+    }
+
+    /// Of the [`SCAN`] jobs that [`scan_in`](Self::scan_in) shows the one that is predicted to run longest and yet for no longer than
+    /// `room`; the first in line among equals. One of which nothing but its class is known is taken to run for the mean of it.
+    #[must_use]
+    pub fn longest_within(&mut self, class: Class, order: Order, room: Nanos) -> Option<Waiting> {
+        let most = self.most_within(class, room, 0.0, false);
+        // A source each, since only within one are raw predictions in the order of the calibrated ones.
+        let mut longest: [Option<(Nanos, u32)>; 3] = [None; 3];
+        let _ = self.scan_predictions(class, order, |raw, source, slot| {
+            let longest = &mut longest[source as usize];
+            if most[source as usize].is_some_and(|most| raw <= most) && longest.is_none_or(|(before, _)| raw > before) {
+                *longest = Some((raw, slot));
+            }
+            false
+        });
+        let candidates = longest.into_iter().flatten().map(|(_, slot)| self.waiting(slot));
+        let predicted = candidates.map(|job| (self.predicted(&job), std::cmp::Reverse(job.seq), job));
+        predicted.max_by_key(|&(predicted, seq, _)| (predicted, seq)).map(|(.., job)| job)
+    }
+
+    /// The longest raw prediction that fits, a source each: a scan then compares, and computes nothing.
+    fn most_within(&self, class: Class, room: Nanos, errors: f64, own: bool) -> [Option<Nanos>; 3] {
+        PredictionSource::ALL.map(|source| match source {
             PredictionSource::Class => {
                 let fits = self.averages.mean_service_ns(class).is_some_and(|mean| mean as u64 <= room.0);
                 if fits && !own { Some(Nanos::MAX) } else { None }
             }
             _ => Some(Nanos((room.0 as f64 / self.predictor.cautious_factor(source, class, errors)) as u64)),
-        });
-        let fits = |slot: u32| {
+        })
+    }
+
+    /// The first of the [`SCAN`] jobs in this order whose prediction is accepted.
+    fn scan_predictions(
+        &mut self,
+        class: Class,
+        order: Order,
+        mut accept: impl FnMut(Nanos, PredictionSource, u32) -> bool,
+    ) -> Option<u32> {
+        let fresh_first = order == Order::OnTime || self.table.head(class, Part::Late).is_none();
+        if class == Class::Large || !fresh_first {
+            return self.slots(class, order).find(|&slot| {
+                let prediction = self.table.prediction(slot);
+                accept(prediction.raw(), prediction.source(), slot)
+            });
+        }
+        let shown = self.table.window();
+        for ((&raw, &source), &slot) in shown.raw.iter().zip(shown.source).zip(shown.slot) {
+            if accept(raw, source, slot) {
+                return Some(slot);
+            }
+        }
+        let mut left = SCAN - shown.slot.len();
+        let mut next = self.table.head(class, Part::Late);
+        while let Some(slot) = next.filter(|_| left > 0) {
             let prediction = self.table.prediction(slot);
-            most[prediction.source() as usize].is_some_and(|most| prediction.raw() <= most)
-        };
-        self.slots(class, order).find(|&slot| fits(slot)).map(|slot| self.waiting(slot))
+            if accept(prediction.raw(), prediction.source(), slot) {
+                return Some(slot);
+            }
+            next = self.table.next(slot);
+            left -= 1;
+        }
+        None
     }
 
     /// A number that changes whenever a queued job of the class leaves its place: while it stands still, the queue has at most grown at
@@ -239,6 +292,13 @@ impl View<'_> {
     #[must_use]
     pub fn queue_version(&self, class: Class) -> u64 {
         self.table.unlinked(class)
+    }
+
+    /// A number that changes whenever predictions may: with every completion.
+    #[inline]
+    #[must_use]
+    pub fn completions(&self) -> u64 {
+        self.predictor.completions()
     }
 
     /// How long a queued job is predicted to run. `None` as long as nothing is known about it or its class.

@@ -40,9 +40,9 @@
 //! A decision looks at the heads of the queues and at counters: O(1), but for backfill, which looks at the first
 //! [`SCAN`] small ones, and only during a drain with predictions of their own.
 
+use super::backfill::Futile;
 use super::settings::Span;
 use super::{Action, Hold, Policy, PolicyInfo};
-use crate::scheduler::SCAN;
 use crate::scheduler::predict::PredictionSource;
 use crate::scheduler::table::Part;
 use crate::scheduler::view::{Order, View, Waiting};
@@ -73,7 +73,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             harmonic: harmonic_numbers(),
             drain_ns: None,
             closed_at: None,
-            unfit: None,
+            futile: None,
             urgent: false,
         }))
     },
@@ -117,7 +117,7 @@ struct Balance {
     /// Small jobs are held back since then.
     closed_at: Option<Nanos>,
     /// The scan for backfill that found nothing.
-    unfit: Option<Unfit>,
+    futile: Option<Futile>,
     /// The latch: no reopening, and larges until none is queued.
     urgent: bool,
 }
@@ -263,31 +263,15 @@ impl Balance {
     ///
     /// Time passes, the shadow stands still and the queue grows at its end: who did not fit does not fit later. So most events of a drain
     /// need no second scan.
-    fn in_time(&mut self, view: &View<'_>) -> Option<Waiting> {
-        let now = Unfit { shadow: view.shadow(), version: view.queue_version(Class::Small), queued: view.queued(Class::Small) };
-        if self.unfit.is_some_and(|before| now.covered_by(&before)) {
+    fn in_time(&mut self, view: &mut View<'_>) -> Option<Waiting> {
+        let now = Futile::now(view);
+        if self.futile.is_some_and(|before| before.covers(&now)) {
             return None;
         }
-        let room = now.shadow - view.now();
+        let room = now.shadow() - view.now();
         let order = self.order[Class::Small.index()];
         let found = view.first_within(Class::Small, order, room, BACKFILL_ERRORS, true);
-        self.unfit = if found.is_none() { Some(now) } else { None };
+        self.futile = if found.is_none() { Some(now) } else { None };
         found
-    }
-}
-
-/// What a scan that found nothing has looked at.
-#[derive(Clone, Copy, Debug)]
-struct Unfit {
-    shadow: Nanos,
-    version: u64,
-    queued: usize,
-}
-
-impl Unfit {
-    /// Whether a scan now would find nothing either: the same jobs, and no more room.
-    fn covered_by(&self, before: &Self) -> bool {
-        let same = self.queued == before.queued || before.queued >= SCAN;
-        same && self.version == before.version && self.shadow <= before.shadow
     }
 }

@@ -9,8 +9,9 @@
 //! with one fill between two batches; a small one is among the next `lanes` of its queue after each batch, and a batch is as long as
 //! it was when it began.
 
+use super::backfill::Futile;
 use super::{Action, Policy, PolicyInfo};
-use crate::scheduler::view::{View, Waiting};
+use crate::scheduler::view::{Order, View, Waiting};
 use crate::types::Class;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
@@ -25,6 +26,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             batch_all: settings.choice("batch", &[("one", false), ("all", true)])?,
             backfill: settings.choice("backfill", &[("off", false), ("on", true)])?,
             phase: Phase::Open,
+            futile: None,
         }))
     },
 };
@@ -46,6 +48,8 @@ struct Drain {
     batch_all: bool,
     backfill: bool,
     phase: Phase,
+    /// The scan for backfill that found nothing.
+    futile: Option<Futile>,
 }
 
 impl Policy for Drain {
@@ -70,7 +74,7 @@ impl Policy for Drain {
         }
         if !view.all_free() {
             self.phase = Phase::Draining;
-            let passing = if self.backfill { longest_in_time(view) } else { None };
+            let passing = if self.backfill { self.longest_in_time(view) } else { None };
             return passing.map_or(Action::DRAIN, |small| Action::backfill(small.job));
         }
         let left = match self.phase {
@@ -83,15 +87,19 @@ impl Policy for Drain {
     }
 }
 
-/// Of the first small jobs in line, the longest that is predicted to end by the shadow time.
-fn longest_in_time(view: &View<'_>) -> Option<Waiting> {
-    if view.free().is_empty() {
-        return None;
+impl Drain {
+    /// Of the first small jobs in line, the longest that is predicted to end by the shadow time.
+    fn longest_in_time(&mut self, view: &mut View<'_>) -> Option<Waiting> {
+        if view.free().is_empty() {
+            return None;
+        }
+        let now = Futile::now(view);
+        if self.futile.is_some_and(|before| before.covers_exactly(&now)) {
+            return None;
+        }
+        let room = now.shadow() - view.now();
+        let longest = view.longest_within(Class::Small, Order::Arrival, room);
+        self.futile = if longest.is_none() { Some(now) } else { None };
+        longest
     }
-    let room = view.shadow() - view.now();
-    view.scan(Class::Small)
-        .filter_map(|small| Some((view.predicted(&small)?, small)))
-        .filter(|(run_time, _)| *run_time <= room)
-        .reduce(|best, other| if other.0 > best.0 { other } else { best })
-        .map(|(_, small)| small)
 }

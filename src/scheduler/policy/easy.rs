@@ -2,6 +2,7 @@
 //! and a later small one may pass it if it is predicted to end by then. As a gang takes every lane there are no "extra" lanes on which
 //! longer small ones could run past the shadow time.
 
+use super::backfill::Futile;
 use super::{Action, Policy, PolicyInfo};
 use crate::scheduler::view::{Order, View};
 use crate::types::Class;
@@ -10,11 +11,14 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "easy",
     about: "arrival order; while a large request at the head waits, small ones that are predicted to end in time pass it",
     settings: &[],
-    make: |_, _| Ok(Box::new(Easy)),
+    make: |_, _| Ok(Box::new(Easy { futile: None })),
 };
 
 #[derive(Debug)]
-struct Easy;
+struct Easy {
+    /// The scan for backfill that found nothing.
+    futile: Option<Futile>,
+}
 
 impl Policy for Easy {
     fn name(&self) -> &str {
@@ -39,8 +43,13 @@ impl Policy for Easy {
             Some(small) if small.seq < large.seq => return Action::small(small.job),
             _ => {}
         }
-        let room = view.shadow() - view.now();
+        let now = Futile::now(view);
+        if self.futile.is_some_and(|before| before.covers_exactly(&now)) {
+            return Action::DRAIN;
+        }
+        let room = now.shadow() - view.now();
         let passing = view.first_within(Class::Small, Order::Arrival, room, 0.0, false);
+        self.futile = if passing.is_none() { Some(now) } else { None };
         passing.map_or(Action::DRAIN, |small| Action::backfill(small.job))
     }
 }

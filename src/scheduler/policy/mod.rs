@@ -5,6 +5,7 @@
 //!
 //! A policy of your own implements [`Policy`] and goes into [`Scheduler::new`](super::Scheduler::new) or into the runtime's builder.
 
+mod backfill;
 mod balance;
 mod drain;
 mod easy;

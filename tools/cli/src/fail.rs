@@ -5,6 +5,7 @@ use std::path::Path;
 
 use phalanx::BuildError;
 use phalanx_sim::InputError;
+use phalanx_sim::engine::SimError;
 
 /// Something was given that cannot be used, or cannot be written. Its text is one line; the exit status is 2.
 #[derive(Debug)]
@@ -22,12 +23,12 @@ impl Fail {
 
     /// What clap found wrong with the command line. Its text has the reason in its first paragraph, and a usage below that is
     /// printed by `--help` as well.
-    pub(crate) fn usage(error: &clap::Error) -> Self {
+    pub(crate) fn usage(error: &clap::Error, command: &str) -> Self {
         let text = error.render().to_string();
         let reason: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
         let reason = reason.join(" ");
         let reason = reason.strip_prefix("error: ").unwrap_or(&reason);
-        Self(format!("{reason}; `phalanx --help` and `phalanx run --help` say what there is"))
+        Self(format!("{reason}; `phalanx --help` and `phalanx {command} --help` say what there is"))
     }
 }
 
@@ -39,6 +40,12 @@ impl fmt::Display for Fail {
 
 impl From<InputError> for Fail {
     fn from(error: InputError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<SimError> for Fail {
+    fn from(error: SimError) -> Self {
         Self(error.to_string())
     }
 }

@@ -90,6 +90,16 @@ impl Output {
     }
 }
 
+/// A document as JSON, for people too.
+pub(crate) fn write_json(mut file: Output, document: &impl serde::Serialize) -> Result<(), Fail> {
+    let written = serde_json::to_vec_pretty(document).map_err(io::Error::from).and_then(|mut text| {
+        text.push(b'\n');
+        file.write_all(&text)
+    });
+    written.map_err(|error| Fail::write(file.path(), &error))?;
+    file.finish()
+}
+
 impl Drop for Output {
     fn drop(&mut self) {
         if let To::Beside { file: Some(file), .. } = &self.to {

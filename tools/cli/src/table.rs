@@ -1,4 +1,4 @@
-//! The table at the end of a run.
+//! Tables for people.
 
 use std::fmt::Write as _;
 
@@ -79,12 +79,19 @@ fn rows(result: &RunResult) -> String {
             });
         }
     }
+    let rows: Vec<Vec<String>> = (0..4).map(|row| columns.iter().map(|column| column[row].clone()).collect()).collect();
+    aligned(&rows)
+}
+
+/// Rows of equally many cells as a table: the first column to the left, the others to the right, nothing at the end of a line.
+pub(crate) fn aligned(rows: &[Vec<String>]) -> String {
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |n: usize| rows.iter().map(|row| row[n].chars().count()).max().unwrap_or_default();
+    let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut out = String::new();
-    for row in 0..4 {
+    for row in rows {
         let mut line = String::new();
-        for (n, column) in columns.iter().enumerate() {
-            let width = column.iter().map(|cell| cell.chars().count()).max().unwrap_or_default();
-            let cell = &column[row];
+        for (n, (cell, &width)) in row.iter().zip(&widths).enumerate() {
             // Writing to a String cannot fail.
             let _ = if n == 0 { write!(line, "{cell:<width$}") } else { write!(line, "  {cell:>width$}") };
         }
@@ -94,12 +101,12 @@ fn rows(result: &RunResult) -> String {
     out
 }
 
-fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
 /// A span in the unit that fits, with three significant digits.
-fn time(ns: f64) -> String {
+pub(crate) fn time(ns: f64) -> String {
     let (value, unit) = match ns {
         ns if ns < 1e3 => (ns, "ns"),
         ns if ns < 999.5e3 => (ns * 1e-3, "us"),

@@ -44,11 +44,9 @@ fn a_mix_leaves_a_table_and_three_whole_files() {
     for part in ["class", "small", "large", "SLO met", "gang skew", "utilization", "generator", "emulated GPUs", "seed 1"] {
         assert!(out.contains(part), "no `{part}` in\n{out}");
     }
-    assert!(
-        out.contains(
-            "again       phalanx run --workload mix:load=0.6,small=5ms,large=20ms,error=0.2 --duration 1s --policy easy"
-        )
-    );
+    assert!(out.contains(
+        "again       phalanx run --workload mix:load=0.6,small=5ms,large=20ms,error=0.2 --duration 1s --seed 1 --policy easy"
+    ));
     assert!(err.contains("device: emulated GPUs"), "{err}");
     holds_only(folder.path(), &["c.json", "e.jsonl", "r.json"]);
 

@@ -1,7 +1,5 @@
 //! The collector: takes the records of the run from the event ring to the summary and the files.
 
-use std::io;
-use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::Duration;
@@ -9,13 +7,12 @@ use std::time::Duration;
 use phalanx::Nanos;
 use phalanx::observe::{Outcome, Record, What};
 use phalanx::runtime::EventReader;
-use phalanx_sim::record::{ChromeTrace, Header, LogWriter, Summary};
+use phalanx_sim::record::{Header, Profiler, Summary};
 
 use super::Stop;
 use super::live::Live;
-use crate::args::RunArgs;
 use crate::fail::Fail;
-use crate::output::Output;
+use crate::files::Files;
 
 /// How long the collector sleeps when there is nothing to collect: far shorter than the ring takes to fill, long enough to leave the
 /// cores to the run.
@@ -24,51 +21,11 @@ const NAP: Duration = Duration::from_millis(2);
 /// How many records are taken before the live line and the refusals are looked at.
 const BATCH: usize = 4096;
 
-/// The files that are written while the run goes on.
+/// What a run leaves besides its summary.
 #[derive(Debug, Default)]
-pub(crate) struct Files {
-    events: Option<(PathBuf, LogWriter<Output>)>,
-    chrome: Option<(PathBuf, ChromeTrace<Output>)>,
-}
-
-impl Files {
-    pub(crate) fn create(args: &RunArgs, header: &Header) -> Result<Self, Fail> {
-        let mut files = Self::default();
-        if let Some(path) = &args.events {
-            let log = LogWriter::new(Output::create(path)?, header).map_err(|error| Fail::write(path, &error))?;
-            files.events = Some((path.clone(), log));
-        }
-        if let Some(path) = &args.chrome_trace {
-            let trace = ChromeTrace::new(Output::create(path)?, header).map_err(|error| Fail::write(path, &error))?;
-            files.chrome = Some((path.clone(), trace));
-        }
-        Ok(files)
-    }
-
-    fn write(&mut self, record: &Record) -> Result<(), Fail> {
-        if let Some((path, log)) = &mut self.events {
-            log.write(record).map_err(|error| Fail::write(path, &error))?;
-        }
-        if let Some((path, trace)) = &mut self.chrome {
-            trace.write(record).map_err(|error| Fail::write(path, &error))?;
-        }
-        Ok(())
-    }
-
-    /// They are complete: gives them their names.
-    pub(crate) fn finish(self) -> Result<(), Fail> {
-        let finish = |path: PathBuf, file: io::Result<Output>| match file {
-            Ok(file) => file.finish(),
-            Err(error) => Err(Fail::write(&path, &error)),
-        };
-        if let Some((path, log)) = self.events {
-            finish(path, log.finish())?;
-        }
-        if let Some((path, trace)) = self.chrome {
-            finish(path, trace.finish())?;
-        }
-        Ok(())
-    }
+pub(crate) struct Left {
+    pub(crate) files: Files,
+    pub(crate) profiler: Option<Profiler>,
 }
 
 /// Takes records until the node is gone.
@@ -76,6 +33,8 @@ impl Files {
 pub(crate) struct Collector {
     summary: Summary,
     files: Files,
+    /// What a report is drawn from, where one is asked for.
+    profiler: Option<Profiler>,
     live: Live,
     events: EventReader,
     refused: Receiver<Outcome>,
@@ -84,12 +43,13 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    pub(crate) fn new(header: Header, files: Files, live: Live, events: EventReader, refused: Receiver<Outcome>) -> Self {
-        Self { summary: Summary::new(header), files, live, events, refused, now: Nanos::ZERO }
+    pub(crate) fn new(header: Header, left: Left, live: Live, events: EventReader, refused: Receiver<Outcome>) -> Self {
+        let Left { files, profiler } = left;
+        Self { summary: Summary::new(header), files, profiler, live, events, refused, now: Nanos::ZERO }
     }
 
     /// Collects to the end. A file that cannot be written stops the run, but the ring is emptied all the same.
-    pub(crate) fn collect(mut self, stop: &Stop) -> Result<(Summary, Files), Fail> {
+    pub(crate) fn collect(mut self, stop: &Stop) -> Result<(Summary, Left), Fail> {
         let mut failed = None;
         loop {
             // Asked before the last look into the ring: what came before the end is then seen by that look.
@@ -109,7 +69,7 @@ impl Collector {
         self.live.finish();
         match failed {
             Some(fail) => Err(fail),
-            None => Ok((self.summary, self.files)),
+            None => Ok((self.summary, Left { files: self.files, profiler: self.profiler })),
         }
     }
 
@@ -132,6 +92,9 @@ impl Collector {
     fn record(&mut self, record: &Record, failed: &mut Option<Fail>) {
         self.now = self.now.max(record.now);
         self.summary.add(record);
+        if let Some(profiler) = &mut self.profiler {
+            profiler.add(record);
+        }
         if failed.is_none()
             && let Err(fail) = self.files.write(record)
         {

@@ -20,13 +20,15 @@ use std::thread;
 use std::time::Duration;
 
 use phalanx::{Class, Emulated, Phalanx, Shutdown};
-use phalanx_sim::record::{ResultDocument, RunResult};
+use phalanx_sim::record::{Profiler, ResultDocument};
 
 use crate::args::RunArgs;
 use crate::fail::Fail;
-use crate::output::Output;
+use crate::files::Files;
+use crate::output::{self, Output};
+use crate::report::{self, Page};
 use crate::{interrupt, table};
-use collect::{Collector, Files};
+use collect::{Collector, Left};
 use live::Live;
 use plan::Plan;
 
@@ -54,12 +56,17 @@ impl Stop {
 }
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fail> {
-    let Plan { source, header, notes, expected, device_note } = plan::plan(args)?;
+    let Plan { input, header, device_note } = plan::plan(args)?;
+    let source = input.source(args.input.seed)?;
     // Everything that can be refused is refused before the run, an unwritable file above all.
     let json = args.json.as_deref().map(Output::create).transpose()?;
-    let files = Files::create(args, &header)?;
+    let report = args.report.as_deref().map(Output::create).transpose()?;
+    let left = Left {
+        files: Files::create(args.events.as_deref(), args.chrome_trace.as_deref(), &header)?,
+        profiler: report.is_some().then(|| report::profiler(header.lanes, input.span, None)),
+    };
     if !args.quiet {
-        for note in &notes {
+        for note in &input.notes {
             eprintln!("note: {note}");
         }
         eprintln!("device: {device_note}");
@@ -86,8 +93,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fail> {
 
     let stop = Arc::new(Stop::default());
     let (refusals, refused) = mpsc::channel();
-    let live = Live::new(args.quiet, expected);
-    let collector = Collector::new(header, files, live, events, refused);
+    let live = Live::new(args.quiet, input.expected());
+    let collector = Collector::new(header, left, live, events, refused);
     let collecting = thread::Builder::new().name("phalanx-collect".to_owned()).spawn({
         let stop = Arc::clone(&stop);
         move || collector.collect(&stop)
@@ -112,19 +119,24 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fail> {
     // With the node and the sender both ends are closed, and the collector comes to its end.
     drop(node);
     drop(refusals);
-    let (summary, files) = joined(collecting.join())?;
+    let (summary, left) = joined(collecting.join())?;
     let generated = generated?;
 
     let mut result = summary.result();
     if let (Some(overhead), Some(lateness)) = (&mut result.overhead_ns, generated.lateness.figures()) {
         overhead.insert("generator_lateness".to_owned(), lateness);
     }
-    let command = plan::command(args);
-    if let Some(mut file) = json {
-        write_json(&mut file, &result, &command)?;
-        file.finish()?;
+    let command = plan::command(args, &input);
+    let mut document = ResultDocument::new(vec![result.clone()]);
+    document.command = Some(command.clone());
+    if let Some(file) = json {
+        output::write_json(file, &document)?;
     }
-    files.finish()?;
+    if let Some(file) = report {
+        let profiles = vec![left.profiler.as_ref().map(Profiler::profile)];
+        report::write(file, &Page { document, profiles, curve: Vec::new() })?;
+    }
+    left.files.finish()?;
     if !args.quiet {
         // A reader that went away takes nothing from the run.
         let _ = std::io::stdout().write_all(table::table(&result, &device_note, &command).as_bytes());
@@ -137,16 +149,6 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fail> {
         return Ok(ExitCode::from(1));
     }
     Ok(if interrupt::asked() { ExitCode::from(interrupt::STATUS) } else { ExitCode::SUCCESS })
-}
-
-fn write_json(file: &mut Output, result: &RunResult, command: &str) -> Result<(), Fail> {
-    let mut document = ResultDocument::new(vec![result.clone()]);
-    document.command = Some(command.to_owned());
-    let written = serde_json::to_vec_pretty(&document).map_err(std::io::Error::from).and_then(|mut text| {
-        text.push(b'\n');
-        file.write_all(&text)
-    });
-    written.map_err(|error| Fail::write(file.path(), &error))
 }
 
 fn thread_fail(error: &std::io::Error) -> Fail {

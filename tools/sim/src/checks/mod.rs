@@ -12,6 +12,7 @@ mod near_optimum;
 mod overload;
 mod published;
 mod report;
+mod server_filling;
 mod traces;
 
 pub use report::{Report, Row, Want};

@@ -34,7 +34,7 @@ pub(super) fn check(quick: bool) -> Result<Report, CheckError> {
         report.hold(format!("{at}: large mean response, s"), large, Want::AtMost(large_mean));
         let starved = estimate(&|r| f64::from(u8::from(!r.stability.is_stable())));
         report.hold(format!("{at}: runs in which a class starves"), starved, Want::AtMost(0.0));
-        report.note(format!("{at}: large on time {:.1} %", estimate(&|r| 100.0 * r.large.slo_met).mean));
+        report.note(format!("{at}: large on time {:.1} %", estimate(&|r| 100.0 * r.large.slo_met.unwrap_or_default()).mean));
     }
     Ok(report)
 }

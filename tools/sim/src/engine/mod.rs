@@ -27,12 +27,14 @@
 mod optimum;
 mod preemptive;
 mod run;
+mod scribe;
 mod seeds;
 mod stats;
 
 pub use optimum::OptimumPolicy;
 pub use preemptive::server_filling;
 pub use run::{Observer, SimError, SimOptions, simulate, simulate_with};
+pub use scribe::Scribe;
 pub use seeds::{Estimate, across_seeds, student_t};
 pub use stats::{ClassResult, Percentiles, PredictionResult, RunResult, Stability};
 

@@ -108,6 +108,7 @@ pub fn server_filling<S: Source + ?Sized>(source: &mut S, options: &SimOptions) 
         tally.offered += 1;
         tally.present += 1;
         tally.submitted += u64::from(measured);
+        tally.with_due += u64::from(measured && request.target.or(request.deadline).is_some());
         present.push_back(Present {
             arrival: now,
             left: request.service.0,

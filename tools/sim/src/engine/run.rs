@@ -355,6 +355,7 @@ impl Run {
         let tally = &mut self.tallies[request.class.index()];
         tally.offered += 1;
         tally.submitted += u64::from(self.measured);
+        tally.with_due += u64::from(self.measured && due != Nanos::MAX);
         self.feed(Event::Arrive(job), Some(held), observer);
     }
 

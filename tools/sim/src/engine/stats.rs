@@ -99,9 +99,9 @@ pub struct ClassResult {
     pub cancelled: u64,
     /// Those that found the queue full.
     pub rejected: u64,
-    /// The share of those submitted that ended within their target, or within their deadline where they have no target; without
-    /// either, that completed.
-    pub slo_met: f64,
+    /// The share of those submitted that ended within their target, or within their deadline where they have no target; `None` if not
+    /// one of them had either.
+    pub slo_met: Option<f64>,
     /// From arrival to start, of those completed.
     pub wait_ms: Percentiles,
     /// From arrival to end, of those completed.
@@ -110,7 +110,7 @@ pub struct ClassResult {
     pub in_system: f64,
     /// Ends within the measured time, in a second, whenever they arrived.
     pub throughput_per_s: f64,
-    /// Of those, and in a second, the ones in time, as [`slo_met`](Self::slo_met) says it.
+    /// Of those, and in a second, the ones in time, as [`slo_met`](Self::slo_met) says it; without a target or deadline, all.
     pub on_time_per_s: f64,
     /// The share of the node's capacity that went to the class.
     pub utilization: f64,
@@ -194,6 +194,8 @@ pub(super) struct ClassTally {
     pub(super) completed: u64,
     pub(super) expired: u64,
     pub(super) rejected: u64,
+    /// Those that had a target or a deadline.
+    pub(super) with_due: u64,
     pub(super) met: u64,
     pub(super) wait: Recorder,
     pub(super) response: Recorder,
@@ -216,6 +218,7 @@ impl ClassTally {
             completed: 0,
             expired: 0,
             rejected: 0,
+            with_due: 0,
             met: 0,
             wait: Recorder::new(),
             response: Recorder::new(),
@@ -238,7 +241,7 @@ impl ClassTally {
             expired: self.expired,
             cancelled: 0,
             rejected: self.rejected,
-            slo_met: over(self.met as f64, self.submitted as f64),
+            slo_met: (self.with_due > 0).then(|| over(self.met as f64, self.submitted as f64)),
             wait_ms: self.wait.percentiles(),
             response_ms: self.response.percentiles(),
             in_system: over(areas.present as f64, span_ns as f64),

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`LogWriter`], [`LogReader`] | the event log `phalanx.events/1`: JSON lines |
 //! | [`Summary`] | the figures of one run of the document `phalanx.result/1` |
+//! | [`Profile`] | what a report draws of a run |
 //! | [`ChromeTrace`] | a trace that Perfetto and `chrome://tracing` open |
 //! | [`replay()`] | whether the scheduler decides again as the log says |
 //! | [`Book`] | who is queued and who runs where, after any record |
@@ -35,13 +36,20 @@
 
 mod book;
 mod chrome;
+mod document;
 mod log;
+mod profile;
 mod replay;
 mod summary;
 
 pub use book::Book;
 pub use chrome::ChromeTrace;
+pub use document::{
+    ClassEstimate, ClassResult, Classes, ClassesEstimate, Figures, MsFigures, OptimumResult, PolicyEstimate, RESULT_SCHEMA,
+    ResultDocument, RunResult, Simulated,
+};
 pub use log::{Header, LogReader, LogWriter, Mode, SCHEMA};
 pub use phalanx::observe::Record;
+pub use profile::{Profile, Profiler, Series, Timeline};
 pub use replay::{ReplayError, Replayed, replay};
-pub use summary::{ClassResult, Classes, Figures, MsFigures, RESULT_SCHEMA, ResultDocument, RunResult, Stage, Summary};
+pub use summary::{Stage, Summary};
