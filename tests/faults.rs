@@ -1014,3 +1014,27 @@ mod table {
         rests(&node, LaneMask::NONE);
     }
 }
+
+#[test]
+fn a_lane_of_a_gang_is_left_alone_until_the_gang_has_ended() {
+    let node = node(2);
+    let gate = Gate::default();
+    let passes = gate.clone();
+    node.device().finish(0, [LANE]);
+    let ticket = node
+        .submit(Request::large(move |_: &mut Card, gang: &Gang<'_>| {
+            if gang.rank() == 1 {
+                passes.pass();
+            }
+            Ok(())
+        }))
+        .unwrap();
+    until("the first member has lost its lane", || node.snapshot().offline == lane(0) && node.snapshot().busy == lane(1));
+    std::thread::sleep(30 * MS);
+    assert_eq!(node.device().probes(0), 0);
+    gate.open();
+    assert!(matches!(answer(ticket), Err(RequestError::Device(_))));
+    until("the lane is back", || node.snapshot().offline.is_empty());
+    assert_eq!(node.device().probes(0), 1);
+    rests(&node, LaneMask::NONE);
+}

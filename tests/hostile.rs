@@ -7,8 +7,8 @@ use phalanx::scheduler::{
     Action, Decision, Decisions, End, Event, Job, Limits, Policy, PolicySpec, PredictionSource, Scheduler, View,
 };
 use phalanx::{
-    BuildError, Cancel, Class, Device, DeviceError, DeviceFault, Drive, Emulated, EmulatedLane, Gang, LaneId, Nanos, Phalanx,
-    Phase, Rejected, Request, RequestError, RequestId, Running, Shutdown, Ticket, Turn, Wait, Watchdog,
+    Admission, BuildError, Cancel, Class, Device, DeviceError, DeviceFault, Drive, Emulated, EmulatedLane, Gang, LaneId, Nanos,
+    Phalanx, Phase, RejectReason, Rejected, Request, RequestError, RequestId, Running, Shutdown, Ticket, Turn, Wait, Watchdog,
 };
 use std::future::Future as _;
 use std::sync::{Arc, Mutex, Weak, mpsc};
@@ -520,4 +520,42 @@ fn a_process_that_is_stopped_and_continued() {
         child.wait_with_output().unwrap()
     });
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn what_cannot_start_in_time_is_handed_back_with_the_estimate() {
+    let node = Phalanx::builder().lanes(1).admission(Admission::InTime { probe: 4 }).build().unwrap();
+    let sleeps = || work(40 * MS).model("m").expected(40 * MS);
+    // One teaches, one runs, three wait: the next one starts in about 160 ms.
+    node.submit(sleeps()).unwrap().wait().unwrap();
+    let tickets: Vec<_> = (0..4).map(|_| node.submit(sleeps()).unwrap()).collect();
+    while node.estimate_start(Class::Small).is_none_or(|wait| wait < 120 * MS) {
+        std::thread::yield_now();
+    }
+    let wait = node.estimate_start(Class::Small).unwrap();
+    assert!((100 * MS..250 * MS).contains(&wait), "{wait:?}");
+    assert!(node.estimate_start(Class::Large).unwrap() >= 100 * MS);
+    let refused = (0..8).filter(|_| match node.submit(work(MS).deadline(20 * MS)) {
+        Ok(probe) => {
+            probe.cancel();
+            false
+        }
+        Err(rejected) => {
+            let RejectReason::TooLate { starts_in } = rejected.reason else { panic!("{:?}", rejected.reason) };
+            assert!(starts_in > 20 * MS && rejected.request.class() == Class::Small);
+            true
+        }
+    });
+    assert_eq!(refused.count(), 6, "one in four is a probe");
+    let in_time = node.submit(work(MS).deadline(Duration::from_secs(20))).unwrap();
+    let without = node.submit(work(MS)).unwrap();
+    for ticket in tickets.into_iter().chain([in_time, without]) {
+        assert_eq!(ticket.wait(), Ok(()));
+    }
+    // The node is idle again, and takes what it refused.
+    while node.estimate_start(Class::Small) != Some(Duration::ZERO) {
+        std::thread::yield_now();
+    }
+    assert_eq!(node.submit(work(MS).deadline(20 * MS)).unwrap().wait(), Ok(()));
+    assert!(node.shutdown(Shutdown::Finish).complete);
 }

@@ -2,4 +2,4 @@
 
 mod record;
 
-pub use record::{LaneSpan, Outcome, Record, Terminal, What};
+pub use record::{Care, LaneCare, LaneSpan, Outcome, Record, Terminal, What};

@@ -12,10 +12,12 @@
 //! | `decision` | [`Decision`]: `admit`, `refuse`, `expire`, `start_small`, `start_large`, `drain_on`, `drain_off` | the decision's own |
 //! | `span` | [`LaneSpan`]: the request that held a lane | `class`, `lane`, `reserved`, `started`, `ended` |
 //! | `outcome` | [`Outcome`]: `completed`, `failed`, `expired`, `cancelled`, `shut_down`, `rejected` | `id`, `class`, `submitted`, `started`, `ended`, `slo_met` |
+//! | `lane_care` | [`LaneCare`]: `fault`, `probe`, `passed`, `failed`, `let_go` | `lane`, `fault` (why, for a fault and a failed probe) |
 //! | `lost` | how many records did not fit because the reader was too slow | none |
 //!
 //! All times are nanoseconds since the node's start.
 
+use crate::runtime::Fault;
 use crate::scheduler::{Decision, Event};
 use crate::types::{Class, LaneId, Nanos, RequestId};
 
@@ -42,11 +44,44 @@ pub enum What {
     Span(LaneSpan),
     /// A request came to its end.
     Outcome(Outcome),
+    /// A lane went wrong, or was looked after.
+    Lane(LaneCare),
     /// Records are missing here: the log's reader was slower than the node for too long.
     Lost {
         /// How many.
         lost: u64,
     },
+}
+
+/// What befell a lane, or was done for it. The scheduler is told apart, by [`Event::LaneDown`] and [`Event::LaneUp`]; the latter comes only
+/// after a probe that passed and began after the last fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct LaneCare {
+    /// What.
+    #[cfg_attr(feature = "serde", serde(rename = "lane_care"))]
+    pub care: Care,
+    /// Which lane.
+    pub lane: LaneId,
+    /// Why, for a fault and a failed probe.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub fault: Option<Fault>,
+}
+
+/// See [`LaneCare`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+pub enum Care {
+    /// It is of no use, whoever holds it.
+    Fault,
+    /// A probe began.
+    Probe,
+    /// The probe passed.
+    Passed,
+    /// The probe failed.
+    Failed,
+    /// Whoever was given up on it let it go: a request, or a probe, whose outcome is of no account.
+    LetGo,
 }
 
 /// A lane held by one request, as the lane's worker measured it. A large request that ran leaves one of these for every lane.

@@ -4,6 +4,22 @@ use super::request::RejectReason;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::mutant;
 
+/// Which requests are taken in, of those that the queue has room for: [`Builder::admission`](super::Builder::admission).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Admission {
+    /// All of them. One that does not start by its deadline expires then.
+    #[default]
+    All,
+    /// Those that are expected to start by their deadlines, by [`Phalanx::estimate_start`](super::Phalanx::estimate_start); the others are
+    /// handed back at once, with the estimate. Those without a deadline are all taken.
+    InTime {
+        /// One in so many of those that would be turned away is taken all the same, so that an estimate that is too long is found out: what
+        /// is turned away teaches nothing. 0 and 1 take all.
+        probe: u32,
+    },
+}
+
 /// The node takes no more requests.
 const CLOSED: u64 = 1 << 63;
 

@@ -13,7 +13,7 @@ use super::faults::{Books, Fault, Probed, Recovery, Watchdog};
 use super::life::{Ending, Phase};
 use super::node::{Shared, Shutdown};
 use super::worker::{Mail, Report};
-use crate::observe::{LaneSpan, Outcome, Record, Terminal, What};
+use crate::observe::{Care, LaneCare, LaneSpan, Outcome, Record, Terminal, What};
 use crate::scheduler::{Decision, Decisions, End, Event, JobRef, Scheduler};
 use crate::sync::{mutant, thread};
 use crate::types::{Class, LaneId, LaneMask, MAX_LANES, Nanos};
@@ -236,6 +236,9 @@ impl<L: 'static> Dispatcher<L> {
         if progress {
             let queued = Class::ALL.map(|class| self.scheduler.queued(class));
             self.shared.counters.publish(queued, self.scheduler.draining());
+            if self.shared.counters.wants_estimates() {
+                self.shared.counters.publish_waits(Class::ALL.map(|class| self.scheduler.estimate_wait(class)));
+            }
         }
         progress
     }
@@ -269,6 +272,7 @@ impl<L: 'static> Dispatcher<L> {
         self.held = self.held & view.busy;
         for lane in down {
             self.books.fault(lane.index(), now, Fault::Device);
+            self.note_care(now, lane, Care::Fault);
             self.tell(now, Event::LaneDown { lane });
         }
         let probed = self.probing & !view.busy;
@@ -279,7 +283,7 @@ impl<L: 'static> Dispatcher<L> {
         let late = self.hung & !view.busy;
         self.hung = self.hung & view.busy;
         for lane in late {
-            self.take_late(lane);
+            self.take_late(now, lane);
         }
         for lane in released {
             // SAFETY: the lane's release was seen with acquire, so its worker is done with the report, and it gets no new mail before
@@ -288,7 +292,7 @@ impl<L: 'static> Dispatcher<L> {
             let finished = self.close_out(now, lane, report);
             if self.offline.contains(lane) {
                 if let Some(fault) = report.fault {
-                    self.books.explain(lane.index(), fault);
+                    self.explain(now, lane, fault);
                 }
             } else if report.ran() && self.books.ended(lane.index(), report.failed) {
                 self.trip(now, lane);
@@ -301,24 +305,47 @@ impl<L: 'static> Dispatcher<L> {
         !(down | released | probed | late).is_empty()
     }
 
-    /// Says when the lanes that are out of service and that nobody holds are probed. A node that shuts down needs none of them any more.
+    /// The lanes that are out of service and can be probed. A node that shuts down needs none of them any more; and while a gang has not
+    /// ended nothing could start on one of its lanes, so that it is left alone until then.
+    fn can_be_probed(&self) -> LaneMask {
+        if self.closing.is_some() || self.gang.is_some() {
+            return LaneMask::NONE;
+        }
+        self.offline & !(self.held | self.probing | self.hung)
+    }
+
+    /// Says when they are.
     fn plan_probes(&mut self, now: Nanos) {
-        for lane in self.offline & !(self.held | self.probing | self.hung) {
-            if self.closing.is_none() && self.books.next_try(lane.index()).is_none() {
+        for lane in self.can_be_probed() {
+            if self.books.next_try(lane.index()).is_none() {
                 self.books.idle(lane.index(), now);
-                self.timer = self.timer.min(self.books.next_try(lane.index()).unwrap_or(Nanos::MAX));
             }
+            self.timer = self.timer.min(self.books.next_try(lane.index()).unwrap_or(Nanos::MAX));
         }
     }
 
     /// A lane whose holder was given up came free after all.
-    fn take_late(&mut self, lane: LaneId) {
+    fn take_late(&mut self, now: Nanos, lane: LaneId) {
         // SAFETY: as in `take_releases`.
         let report = unsafe { self.shared.lane(lane).report() };
         // What it brought is of no account, but a lane that is gone is gone.
         if report.fault == Some(Fault::Lost) {
-            self.books.explain(lane.index(), Fault::Lost);
+            self.explain(now, lane, Fault::Lost);
         }
+        self.note_care(now, lane, Care::LetGo);
+    }
+
+    /// A lane's worker told why it took it out of service.
+    fn explain(&mut self, now: Nanos, lane: LaneId, fault: Fault) {
+        if self.books.why(lane.index()) != Some(fault) {
+            self.books.explain(lane.index(), fault);
+            self.note_care(now, lane, Care::Fault);
+        }
+    }
+
+    fn note_care(&mut self, now: Nanos, lane: LaneId, care: Care) {
+        let fault = self.books.why(lane.index()).filter(|_| matches!(care, Care::Fault | Care::Failed));
+        self.log.note(now, What::Lane(LaneCare { care, lane, fault }));
     }
 
     /// Takes a lane out of service, whoever holds it.
@@ -330,6 +357,7 @@ impl<L: 'static> Dispatcher<L> {
         let news = !self.offline.contains(lane);
         self.offline = self.offline.with(lane);
         self.books.fault(lane.index(), now, fault);
+        self.note_care(now, lane, Care::Fault);
         if news {
             self.tell(now, Event::LaneDown { lane });
         }
@@ -354,11 +382,13 @@ impl<L: 'static> Dispatcher<L> {
                 let restored = self.shared.word.restore(lane);
                 debug_assert!(restored.is_ok(), "a lane that was probed is idle and out of service: {restored:?}");
                 if restored.is_ok() {
+                    self.note_care(now, lane, Care::Passed);
                     self.offline = self.offline.without(lane);
                     self.tell(now, Event::LaneUp { lane });
                 }
             }
-            Probed::Stay => self.timer = self.timer.min(self.books.next_try(lane.index()).unwrap_or(Nanos::MAX)),
+            // When it is tried again `plan_probes` finds out.
+            Probed::Stay => self.note_care(now, lane, Care::Failed),
         }
     }
 
@@ -492,6 +522,7 @@ impl<L: 'static> Dispatcher<L> {
                 self.probing = self.probing.without(lane);
                 self.hung = self.hung.with(lane);
                 self.books.fault(lane.index(), now, Fault::Hung);
+                self.note_care(now, lane, Care::Fault);
             }
         }
         let smalls = self.smalls.iter().flatten().map(|held| held.due);
@@ -502,16 +533,12 @@ impl<L: 'static> Dispatcher<L> {
 
     /// A shutdown bounds what runs: requests if it is an abort, and probes, of which nobody needs the outcome any more.
     fn hurry(&mut self, now: Nanos, how: Shutdown) {
-        let most = self.watchdog.abort.filter(|_| how == Shutdown::Abort).map(Nanos::from);
-        for held in self.smalls.iter_mut().chain([&mut self.gang]).flatten() {
-            if let Some(most) = most
-                && !held.asked
-            {
-                held.request.header().life.want_cancel();
-                if now + most < held.due {
-                    held.due = now + most;
-                    held.request.header().set_limit(held.due - held.reserved);
-                }
+        let until = self.watchdog.abort.map_or(Nanos::MAX, |most| now + Nanos::from(most));
+        for held in self.smalls.iter_mut().chain([&mut self.gang]).flatten().filter(|_| how == Shutdown::Abort) {
+            held.request.header().life.want_cancel();
+            if !held.asked && until < held.due {
+                held.due = until;
+                held.request.header().set_limit(until - held.reserved);
             }
         }
         for lane in self.probing {
@@ -525,13 +552,14 @@ impl<L: 'static> Dispatcher<L> {
     fn look_after_lanes(&mut self, now: Nanos) {
         self.timer = Nanos::MAX;
         self.watch(now);
-        for lane in self.offline & !(self.held | self.probing | self.hung) {
-            match self.books.next_try(lane.index()).filter(|_| self.closing.is_none()) {
+        for lane in self.can_be_probed() {
+            match self.books.next_try(lane.index()) {
                 Some(at) if at <= now => {
                     let reserved = self.shared.word.reserve_probe(lane);
                     debug_assert!(reserved.is_ok(), "a lane to be probed is idle and out of service: {reserved:?}");
                     if reserved.is_ok() {
                         let due = now + self.books.probe(lane.index());
+                        self.note_care(now, lane, Care::Probe);
                         self.probe_due[lane.index()] = due;
                         self.timer = self.timer.min(due);
                         self.probing = self.probing.with(lane);
@@ -742,7 +770,9 @@ impl<L: 'static> Dispatcher<L> {
         self.held = self.held | lanes;
         let limit = request.header().limit().unwrap_or_else(|| {
             let limit = self.watchdog.limit(self.scheduler.predicted_run(lane));
-            request.header().set_limit(limit);
+            if limit < Nanos::MAX {
+                request.header().set_limit(limit);
+            }
             limit
         });
         let due = now + limit;

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 /// Why a lane is out of service.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Fault {
     /// The device said so, by [`DeviceFault::Lane`](crate::DeviceFault::Lane), or panicked.
@@ -229,6 +230,11 @@ impl Books {
         let book = self.change(lane);
         (book.probed, book.next_try) = (book.faults, None);
         self.recovery.map_or(Nanos::MAX, |recovery| Nanos::from(recovery.probe_limit))
+    }
+
+    /// Why the lane is out of service.
+    pub(super) fn why(&self, lane: usize) -> Option<Fault> {
+        self.lanes[lane].fault
     }
 
     /// A probe ended, by this fault or by none, and its lane is idle.

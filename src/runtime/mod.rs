@@ -39,6 +39,7 @@ mod ticket;
 mod wait;
 mod worker;
 
+pub use admission::Admission;
 pub use affinity::{Pinning, Placement};
 pub use cell::Running;
 pub use faults::{Fault, Recovery, Watchdog};

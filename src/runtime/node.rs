@@ -1,6 +1,6 @@
 //! The node: what its threads share, how it is built, used and shut down.
 
-use super::admission::Door;
+use super::admission::{Admission, Door};
 use super::affinity::{self, Pinning, Placement};
 use super::cell::Runnable;
 use super::clock::Clock;
@@ -241,6 +241,12 @@ pub(crate) struct Counters {
     over: [[AtomicU64; 6]; 2],
     queued: [AtomicU64; 2],
     draining: AtomicBool,
+    /// Whether anybody wants `waits_ns`.
+    wanted: AtomicBool,
+    /// How long a request that comes now is expected to wait, by class, plus 1; 0: nobody knows.
+    waits_ns: [AtomicU64; 2],
+    /// Requests that were expected to be too late.
+    late: CachePadded<AtomicU32>,
     /// By submitters, and therefore on a line of its own.
     rejected: CachePadded<[AtomicU64; 2]>,
 }
@@ -267,6 +273,26 @@ impl Counters {
     fn rejected(&self, class: Class) {
         // ORDERING: Relaxed: a count for people, which orders nothing.
         self.rejected[class.index()].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether estimates are wanted.
+    #[inline]
+    pub(crate) fn wants_estimates(&self) -> bool {
+        // ORDERING: Relaxed: it is set once, and the dispatcher sees it soon.
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn publish_waits(&self, waits: [Option<Nanos>; 2]) {
+        for (place, wait) in self.waits_ns.iter().zip(waits) {
+            // ORDERING: Relaxed: numbers for people, which order nothing.
+            place.store(wait.map_or(0, |wait| wait.0.saturating_add(1)), Ordering::Relaxed);
+        }
+    }
+
+    /// How long a request of this class that comes now is expected to wait.
+    fn wait(&self, class: Class) -> Option<Nanos> {
+        // ORDERING: Relaxed, as above.
+        self.waits_ns[class.index()].load(Ordering::Relaxed).checked_sub(1).map(Nanos)
     }
 
     pub(crate) fn publish(&self, queued: [usize; 2], draining: bool) {
@@ -467,6 +493,7 @@ pub struct Phalanx<D: Device> {
     placement: Placement,
     unpinned: LaneMask,
     threads: Mutex<Vec<(Option<LaneId>, thread::JoinHandle<()>)>>,
+    admission: Admission,
     /// How long a shutdown waits for a worker that has let go of its lane.
     patience: Option<Duration>,
     events: Mutex<Option<EventReader>>,
@@ -485,6 +512,7 @@ impl Phalanx<Emulated> {
             drive: Drive::Thread,
             recovery: Some(Recovery::default()),
             watchdog: Watchdog::default(),
+            admission: Admission::All,
             events: None,
         }
     }
@@ -507,6 +535,7 @@ pub struct Builder<D> {
     drive: Drive,
     recovery: Option<Recovery>,
     watchdog: Watchdog,
+    admission: Admission,
     events: Option<usize>,
 }
 
@@ -545,8 +574,8 @@ impl<D: Device> Builder<D> {
 
     /// What the lanes run on.
     pub fn device<E: Device>(self, device: E) -> Builder<E> {
-        let Self { lanes, device: _, policy, queue, wait, pinning, drive, recovery, watchdog, events } = self;
-        Builder { lanes, device, policy, queue, wait, pinning, drive, recovery, watchdog, events }
+        let Self { lanes, device: _, policy, queue, wait, pinning, drive, recovery, watchdog, admission, events } = self;
+        Builder { lanes, device, policy, queue, wait, pinning, drive, recovery, watchdog, admission, events }
     }
 
     /// Who starts next.
@@ -591,6 +620,12 @@ impl<D: Device> Builder<D> {
         self
     }
 
+    /// Which requests are taken in.
+    pub const fn admission(mut self, admission: Admission) -> Self {
+        self.admission = admission;
+        self
+    }
+
     /// How long requests may hold their lanes.
     pub const fn watchdog(mut self, watchdog: Watchdog) -> Self {
         self.watchdog = watchdog;
@@ -631,6 +666,10 @@ impl<D: Device> Builder<D> {
         let waiting = self.wait.resolve(placement.cpus(), threads);
         let silent = !waiting.parks() || self.drive == Drive::Turn;
         let shared = Arc::new(Shared::new(word, &limits, waiting, silent));
+        if self.admission != Admission::All {
+            // ORDERING: Relaxed: nobody else is there yet.
+            shared.counters.wanted.store(true, Ordering::Relaxed);
+        }
         let (log, events) = self.events.map(rtrb::RingBuffer::new).unzip();
         let dispatcher = Dispatcher::new(Arc::clone(&shared), Scheduler::new(limits, policy), self.recovery, self.watchdog, log);
         let driver = Arc::new(Driver {
@@ -649,6 +688,7 @@ impl<D: Device> Builder<D> {
             unpinned: LaneMask::NONE,
             threads: Mutex::new(Vec::with_capacity(self.lanes + 1)),
             patience: self.watchdog.abort,
+            admission: self.admission,
             events: Mutex::new(events.map(|ring| EventReader { ring })),
         };
         // If this fails the node is dropped, which stops what was started.
@@ -746,7 +786,9 @@ impl<D: Device> Phalanx<D> {
     /// too long; see [`RejectReason`].
     pub fn submit<T>(&self, request: Request<D::Lane, T>) -> Result<Ticket<T>, Rejected<Request<D::Lane, T>>> {
         let class = request.class();
-        if let Err(reason) = self.shared.lacks_lanes(class).and_then(|()| self.shared.door(class).enter()) {
+        let taken =
+            self.shared.lacks_lanes(class).and_then(|()| self.in_time(&request)).and_then(|()| self.shared.door(class).enter());
+        if let Err(reason) = taken {
             self.shared.counters.rejected(class);
             return Err(Rejected { request, reason });
         }
@@ -760,6 +802,38 @@ impl<D: Device> Phalanx<D> {
             self.shared.bell.ring();
         }
         Ok(Ticket::new(ticket_face))
+    }
+
+    /// Whether the request may be expected to start by its deadline, if that is asked.
+    #[inline]
+    fn in_time<T>(&self, request: &Request<D::Lane, T>) -> Result<(), RejectReason> {
+        let (Admission::InTime { probe }, Some(deadline)) = (self.admission, request.must_start_in()) else { return Ok(()) };
+        let starts_in = self.shared.counters.wait(request.class());
+        match starts_in.filter(|&wait| wait > Nanos::from(deadline)) {
+            None => Ok(()),
+            Some(starts_in) => {
+                // ORDERING: Relaxed: the counter's own order picks one in so many.
+                let number = self.shared.counters.late.fetch_add(1, Ordering::Relaxed);
+                let probes = number.checked_rem(probe).unwrap_or(0) == 0;
+                if probes { Ok(()) } else { Err(RejectReason::TooLate { starts_in: starts_in.into() }) }
+            }
+        }
+    }
+
+    /// In how long a request of this class that is submitted now is expected to start, as if all were served in the order of arrival: see
+    /// [`Scheduler::estimate_wait`]. The dispatcher keeps the estimate, from the first time on that it is asked for, or if
+    /// [`Admission::InTime`] needs it: this only reads it.
+    ///
+    /// `None` if it cannot be told, or not yet.
+    #[must_use]
+    pub fn estimate_start(&self, class: Class) -> Option<Duration> {
+        let counters = &self.shared.counters;
+        if !counters.wants_estimates() {
+            // ORDERING: Relaxed: the dispatcher sees it in its next turn, for which the bell is rung.
+            counters.wanted.store(true, Ordering::Relaxed);
+            self.shared.bell.ring();
+        }
+        counters.wait(class).map(Duration::from)
     }
 
     /// Lets the dispatcher take in what has happened, on the calling thread, if the node was built with [`Drive::Turn`].

@@ -179,6 +179,11 @@ impl<L, T> Request<L, T> {
         self.class
     }
 
+    /// When it must have started, from now.
+    pub(crate) const fn must_start_in(&self) -> Option<Duration> {
+        self.options.deadline
+    }
+
     pub(crate) fn into_cell(self, id: RequestId, now: Nanos, lanes: usize, shared: Arc<Shared<L>>) -> Cells<L, T> {
         let due = |after: Option<Duration>| after.map(|after| now + Nanos::from(after));
         let job = Job {
@@ -210,6 +215,12 @@ pub enum RejectReason {
     /// The node is being shut down, or was.
     #[error("the node is shut down")]
     Closed,
+    /// It is expected to start after its deadline, and the node takes only what is in time: [`Admission::InTime`](super::Admission::InTime).
+    #[error("it is expected to start in {starts_in:?}, after its deadline")]
+    TooLate {
+        /// In how long it would be expected to start.
+        starts_in: Duration,
+    },
     /// It is large, and lanes have been out of service for longer than [`Recovery::large_wait`](super::Recovery::large_wait), or are lost.
     /// Larges are taken again when every lane is back.
     #[error("lanes {lanes} are out of service, and a large request needs every lane")]

@@ -24,6 +24,7 @@
 //! | `table` | the jobs held, the queues, the deadlines |
 //! | `lanes` | the lane book: what runs where, since when, until when |
 //! | `averages` | moving averages of arrivals and service |
+//! | `estimate` | when a request that came now would start |
 //! | `predict` | how long a job will run |
 //! | `view` | what a policy may see |
 //! | `policy/` | the policies, one file each: who starts next |
@@ -36,6 +37,7 @@
 #![forbid(unsafe_code)]
 
 mod averages;
+mod estimate;
 mod event;
 mod lanes;
 pub mod policy;

@@ -78,6 +78,7 @@ pub fn audit(log: impl BufRead) -> Result<Report, Unreadable> {
         spans: Vec::new(),
         held: vec![None; lanes as usize],
         offline: vec![false; lanes as usize],
+        care: vec![Care::Nothing; lanes as usize],
         draining: false,
         report: Report::new(),
     };
@@ -95,8 +96,19 @@ struct Auditor {
     /// Who holds each lane by the decisions.
     held: Vec<Option<u64>>,
     offline: Vec<bool>,
+    care: Vec<Care>,
     draining: bool,
     report: Report,
+}
+
+/// How far a lane is on its way back into service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Care {
+    /// It is on none.
+    Nothing,
+    Faulty,
+    Probing,
+    Passed,
 }
 
 impl Auditor {
@@ -114,12 +126,14 @@ impl Auditor {
             self.span(line)
         } else if line.has("outcome") {
             self.outcome(line)
+        } else if line.has("lane_care") {
+            self.care(line)
         } else if line.has("lost") {
             let lost = line.number("lost")?;
             self.report.violate(Rule::Complete, line.number, format!("{lost} records were lost"));
             Ok(())
         } else {
-            Err(line.error("is none of event, decision, span, outcome, lost"))
+            Err(line.error("is none of event, decision, span, outcome, lane_care, lost"))
         }
     }
 
@@ -163,11 +177,35 @@ impl Auditor {
             }
             "lane_up" => {
                 let lane = line.lane(self.lanes)?;
-                self.offline[lane] = false;
+                let (out, care) = (std::mem::replace(&mut self.offline[lane], false), self.care[lane]);
+                self.report.check(Rule::ProbedFirst, line.number, out && care == Care::Passed, || {
+                    let out = if out { "" } else { ", and was in service" };
+                    format!("lane {lane} is back in service, and was {care:?} before{out}")
+                });
+                self.care[lane] = Care::Nothing;
             }
             "tick" | "close" | "refused" => {}
             other => return Err(line.error(format!("event `{other}` is not known"))),
         }
+        Ok(())
+    }
+
+    fn care(&mut self, line: &Line) -> Result<(), Unreadable> {
+        let lane = line.lane(self.lanes)?;
+        let was = self.care[lane];
+        let (becomes, right) = match line.text("lane_care")? {
+            "fault" => (Care::Faulty, true),
+            "probe" => (Care::Probing, self.offline[lane] && self.held[lane].is_none() && was != Care::Probing),
+            "passed" => (Care::Passed, was == Care::Probing),
+            "failed" => (Care::Faulty, was == Care::Probing),
+            "let_go" => (was, was == Care::Faulty),
+            other => return Err(line.error(format!("lane care `{other}` is not known"))),
+        };
+        self.care[lane] = becomes;
+        self.report.check(Rule::ProbedFirst, line.number, right, || {
+            let held = self.held[lane].map_or(String::new(), |holder| format!(", held by request {holder}"));
+            format!("lane {lane} becomes {becomes:?}, and was {was:?} before{held}")
+        });
         Ok(())
     }
 

@@ -17,7 +17,8 @@
 //! | `never ran` | an expired, cancelled, rejected or shut-down request has no span |
 //! | `one end` | every request has exactly one outcome, and no request but a refused one is left out of the events |
 //! | `books` | submitted = completed + failed + expired + cancelled + shut down + rejected; every start has a finish |
-//! | `agreement` | an outcome says of its class, start and end what the spans say |
+//! | `agreement` | an outcome says of its class, start and end what the spans say; one that was given up over a lane that hangs ends later |
+//! | `probed first` | a lane comes back into service only by a probe that passed, that began after the lane's last fault, and while nobody held it |
 //!
 //! A log with no request, or in which nothing ran, proves nothing: it does not pass.
 //!

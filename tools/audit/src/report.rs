@@ -133,9 +133,10 @@ pub(crate) enum Rule {
     OneEnd,
     Books,
     Agreement,
+    ProbedFirst,
 }
 
-const RULES: [(&str, &str); 12] = [
+const RULES: [(&str, &str); 13] = [
     ("order", "records"),
     ("complete", "records"),
     ("running alone", "spans"),
@@ -148,6 +149,7 @@ const RULES: [(&str, &str); 12] = [
     ("one end", "requests"),
     ("books", "classes and starts"),
     ("agreement", "outcomes of requests that ran"),
+    ("probed first", "lanes looked after"),
 ];
 
 impl fmt::Display for Report {

@@ -99,7 +99,8 @@ fn a_correct_log_passes() {
     assert_eq!((report.requests, report.completed), ([6, 2], [2, 1]));
     assert_eq!(report.skew.map(|skew| (skew.p50, skew.max)), Some((2, 2)));
     for check in &report.checks {
-        assert!(check.covered > 0, "{} covered nothing", check.name);
+        // No lane goes wrong in it: see `lanes_that_come_back_unprobed`.
+        assert_eq!(check.covered == 0, check.name == "probed first", "{} covered {}", check.name, check.covered);
     }
 }
 
@@ -169,6 +170,31 @@ fn starts_on_lanes_that_are_not_free() {
     let mut down = good();
     down.insert(0, r#"{"now":1,"event":"lane_down","lane":1}"#.to_owned());
     found(&down, "decided alone", "on lane 1, which is out of service");
+}
+
+#[test]
+fn lanes_that_come_back_unprobed() {
+    let care = |what: &[&str]| {
+        let mut lines = good();
+        let events = what.iter().map(|what| match *what {
+            "down" => r#"{"now":80,"event":"lane_down","lane":1}"#.to_owned(),
+            "up" => r#"{"now":80,"event":"lane_up","lane":1}"#.to_owned(),
+            care => format!(r#"{{"now":80,"lane_care":"{care}","lane":1}}"#),
+        });
+        lines.extend(events);
+        lines
+    };
+    let right = ["fault", "down", "probe", "failed", "probe", "fault", "let_go", "probe", "passed", "up"];
+    let report = run(&care(&right));
+    assert!(report.passed() && report.named("probed first").unwrap().covered == 9, "{report}");
+    found(&care(&["fault", "down", "up"]), "probed first", "lane 1 is back in service, and was Faulty");
+    found(&care(&["fault", "down", "probe", "up"]), "probed first", "was Probing");
+    found(&care(&["fault", "down", "probe", "failed", "up"]), "probed first", "was Faulty");
+    found(&care(&["fault", "down", "probe", "passed", "fault", "up"]), "probed first", "was Faulty");
+    found(&care(&["fault", "down", "probe", "fault", "passed", "up"]), "probed first", "becomes Passed, and was Faulty");
+    found(&care(&["fault", "down", "probe", "probe"]), "probed first", "was Probing");
+    found(&care(&["probe"]), "probed first", "becomes Probing");
+    found(&care(&["fault", "probe", "passed", "up"]), "probed first", "becomes Probing");
 }
 
 #[test]

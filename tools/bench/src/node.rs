@@ -148,7 +148,11 @@ fn stages(bench: &Bench, n: u32, samples: &mut [Samples]) {
                     What::Event(Event::Arrive(job)) => (arrival, dequeued) = (job.arrival, record.now),
                     What::Event(Event::Finish { .. }) => noticed = Some(record.now),
                     What::Span(of) => span = Some(of),
-                    What::Decision(Decision::Admit(_)) | What::Event(_) | What::Decision(_) | What::Outcome(_) => {}
+                    What::Decision(Decision::Admit(_))
+                    | What::Event(_)
+                    | What::Decision(_)
+                    | What::Outcome(_)
+                    | What::Lane(_) => {}
                     What::Lost { lost } => panic!("{lost} records were lost though each was read at once"),
                 }
             }

@@ -56,7 +56,7 @@ impl Book {
         match record.what {
             What::Event(event) => self.event(event),
             What::Decision(decision) => self.decision(decision),
-            What::Span(_) | What::Outcome(_) | What::Lost { .. } => {}
+            What::Span(_) | What::Outcome(_) | What::Lane(_) | What::Lost { .. } => {}
         }
     }
 

@@ -2,8 +2,8 @@
 
 use std::io::{self, Seek, SeekFrom, Write};
 
-use phalanx::observe::{LaneSpan, Record, What};
-use phalanx::{Class, Nanos};
+use phalanx::observe::{Care, LaneCare, LaneSpan, Record, What};
+use phalanx::{Class, Fault, Nanos};
 
 use super::{Book, Header};
 
@@ -85,6 +85,19 @@ impl<W: Write + Seek> ChromeTrace<W> {
             What::Lost { lost } => {
                 let ts = Micros(record.now);
                 self.event(format_args!(r#"{{"ph":"i","s":"g","pid":1,"tid":0,"ts":{ts},"name":"{lost} records lost"}}"#))?;
+            }
+            What::Lane(LaneCare { care, lane, fault }) => {
+                let (ts, tid) = (Micros(record.now), lane.index() + 1);
+                let name = match (care, fault) {
+                    (Care::Fault, Some(Fault::Hung)) => "hung",
+                    (Care::Fault, Some(Fault::Lost)) => "lost",
+                    (Care::Fault, _) => "out of service",
+                    (Care::Probe, _) => "probe",
+                    (Care::Passed, _) => "in service",
+                    (Care::Failed, _) => "probe failed",
+                    (Care::LetGo, _) => "let go",
+                };
+                self.event(format_args!(r#"{{"ph":"i","s":"t","pid":1,"tid":{tid},"ts":{ts},"cat":"care","name":"{name}"}}"#))?;
             }
             _ => {}
         }

@@ -266,6 +266,7 @@ fn lane(what: &What) -> Option<LaneId> {
             Some(lane)
         }
         What::Span(span) => Some(span.lane),
+        What::Lane(care) => Some(care.lane),
         _ => None,
     }
 }
@@ -286,9 +287,9 @@ impl<R: BufRead> Iterator for LogReader<R> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use phalanx::observe::{LaneSpan, Outcome, Terminal};
+    use phalanx::observe::{Care, LaneCare, LaneSpan, Outcome, Terminal};
     use phalanx::scheduler::{End, Job, JobRef, Refusal};
-    use phalanx::{Class, ModelKey, Nanos, RequestId};
+    use phalanx::{Class, Fault, ModelKey, Nanos, RequestId};
 
     pub(in super::super) fn header(lanes: usize) -> Header {
         Header {
@@ -348,6 +349,8 @@ pub(super) mod tests {
             What::Decision(Decision::DrainOff),
             What::Span(span),
             What::Lost { lost: 12 },
+            What::Lane(LaneCare { care: Care::Fault, lane, fault: Some(Fault::Hung) }),
+            What::Lane(LaneCare { care: Care::LetGo, lane, fault: None }),
         ];
         all.extend(
             [End::Completed, End::Failed, End::Withdrawn].map(|end| What::Event(Event::Finish { job, end, ran: Nanos(6) })),
@@ -365,7 +368,8 @@ pub(super) mod tests {
         let bytes = log.finish().unwrap();
         let text = String::from_utf8(bytes.clone()).unwrap();
         assert!(text.starts_with(r#"{"schema":"phalanx.events/1","mode":"real","lanes":2,"policy":"drain","queue":[8,8],"#));
-        assert!(text.contains(r#"{"now":15,"event":"finish","slot":3,"id":9,"end":"completed","ran":6}"#), "{text}");
+        assert!(text.contains(r#"{"now":17,"event":"finish","slot":3,"id":9,"end":"completed","ran":6}"#), "{text}");
+        assert!(text.contains(r#"{"now":15,"lane_care":"fault","lane":1,"fault":"hung"}"#), "{text}");
         let log = LogReader::new("e", bytes.as_slice()).unwrap();
         assert_eq!(*log.header(), header(2));
         assert_eq!(log.map(Result::unwrap).collect::<Vec<_>>(), every_kind());

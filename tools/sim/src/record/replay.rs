@@ -100,7 +100,7 @@ pub fn replay<R: BufRead>(name: &str, log: &mut LogReader<R>) -> Result<Replayed
                 done.decisions += 1;
             }
             What::Lost { lost } => return Err(ReplayError::Lost { file: file(), line: log.line(), lost }),
-            What::Span(_) | What::Outcome(_) => {}
+            What::Span(_) | What::Outcome(_) | What::Lane(_) => {}
         }
     }
     match decisions.as_slice().get(next) {

@@ -207,7 +207,7 @@ impl Summary {
             What::Span(span) => self.span(&span),
             What::Outcome(outcome) => self.outcome(&outcome),
             What::Lost { lost } => self.lost += lost,
-            What::Event(_) | What::Decision(_) => {}
+            What::Event(_) | What::Decision(_) | What::Lane(_) => {}
         }
     }
 
