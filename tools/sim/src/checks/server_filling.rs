@@ -14,11 +14,11 @@ pub(super) fn mean_response(lambda: f64, share: f64, k: usize, cut: usize) -> (f
     // Into each state: from where, at which rate.
     let mut into: Vec<Vec<(u32, f64)>> = vec![Vec::new(); chain.states()];
     let mut out = vec![0.0; chain.states()];
-    for state in 0..chain.states() {
+    for (state, out) in out.iter_mut().enumerate() {
         for (rate, to) in chain.leaves(state) {
             if to != state {
                 into[to].push((state as u32, rate));
-                out[state] += rate;
+                *out += rate;
             }
         }
     }
