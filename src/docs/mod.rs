@@ -3,5 +3,8 @@
 #[doc = include_str!("faults.md")]
 pub mod faults {}
 
+#[doc = include_str!("scheduling.md")]
+pub mod scheduling {}
+
 #[doc = include_str!("testing.md")]
 pub mod testing {}

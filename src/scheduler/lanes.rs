@@ -18,7 +18,9 @@ impl Run {
     /// When it will end, by what is known now: a run that has outlived its prediction is given half of its age again. (Heavy
     /// tails have residual lives that grow with age; a prediction left in the past would promise the lane at once, for ever.)
     pub(super) fn end(&self, now: Nanos) -> Nanos {
-        if now < self.predicted_end { self.predicted_end } else { now + Nanos((now - self.started).0 / 2 + 1) }
+        // At the very moment of its predicted end it is on time: of two that end together one is told first, and the other must not make
+        // room for a backfill that it will not need.
+        if now <= self.predicted_end { self.predicted_end } else { now + Nanos((now - self.started).0 / 2 + 1) }
     }
 }
 

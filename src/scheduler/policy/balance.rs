@@ -33,6 +33,11 @@
 //! it drains early. Urgency is latched, since a test that is made afresh on every event would flap, and it serves every large, since
 //! one large an urgent drain collapses under load. It comes with time, not with an event: [`Hold::wake_at`] says when.
 //!
+//! Small ones have a bound of their own, `max_wait_small`, since where larges saturate the node neither theta nor an exhaustive batch would ever
+//! let one start: when nothing runs and a large would start, but the oldest small has waited past it, the lanes get one fill of the oldest
+//! smalls first. Then it is a large one's turn: at most one such fill between two larges. The theorem that the two bounds make is on the
+//! page [`docs::scheduling`](crate::docs::scheduling).
+//!
 //! Before any large has completed, what multiplies `max_wait` is the waiting one's own prediction, else k ms, else nothing: then the
 //! large is urgent at once, so that there is something to learn from.
 //!
@@ -54,6 +59,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     settings: &[
         ("w", "8", "how many waiting small requests one waiting large one is worth, 0 to 1000000"),
         ("max_wait", "200x", "the wait after which a large request is urgent: a duration, or a multiple of their mean service"),
+        ("max_wait_small", "200x", "the wait after which small requests get a fill between two large ones; as max_wait"),
         ("order", "on-time", "of small requests: on-time: those that can still meet their target first; arrival"),
         ("order_large", "arrival", "of large requests: arrival; on-time"),
         ("targets", "order", "order: soft targets only order; urgent: they bound a large request's wait as hard deadlines do"),
@@ -65,6 +71,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
         Ok(Box::new(Balance {
             w: settings.number("w", 8.0, 0.0..=1e6)?,
             max_wait: settings.span("max_wait", Span::Multiple(200.0))?,
+            max_wait_small: settings.span("max_wait_small", Span::Multiple(200.0))?,
             order: [settings.choice("order", &order)?, settings.choice("order_large", &order_large)?],
             targets_urgent: settings.choice("targets", &[("order", false), ("urgent", true)])?,
             backfill: settings.choice("backfill", &[("on", true), ("off", false)])?,
@@ -75,6 +82,8 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             closed_at: None,
             futile: None,
             urgent: false,
+            fill: 0,
+            owes_large: false,
         }))
     },
 };
@@ -104,6 +113,7 @@ const fn harmonic_numbers() -> [f64; MAX_SIM_LANES + 1] {
 struct Balance {
     w: f64,
     max_wait: Span,
+    max_wait_small: Span,
     /// By class.
     order: [Order; 2],
     targets_urgent: bool,
@@ -120,6 +130,10 @@ struct Balance {
     futile: Option<Futile>,
     /// The latch: no reopening, and larges until none is queued.
     urgent: bool,
+    /// So many more small ones belong to a fill that overdue ones have brought about.
+    fill: usize,
+    /// There was such a fill since a large one ran: the next turn is a large one's.
+    owes_large: bool,
 }
 
 impl Policy for Balance {
@@ -132,9 +146,17 @@ impl Policy for Balance {
             return Action::IDLE;
         }
         let free = !view.free().is_empty();
+        if self.fill > 0 {
+            self.fill -= 1;
+            match view.oldest(Class::Small) {
+                Some(small) if free => return Action::small(small.job),
+                _ => self.fill = 0,
+            }
+        }
         if view.queued(Class::Large) == 0 {
             self.closed_at = None;
             self.urgent = false;
+            self.owes_large = false;
             return self.small(view, free).unwrap_or(Action::IDLE);
         }
         let running = view.smalls_running();
@@ -146,6 +168,15 @@ impl Policy for Balance {
         }
         if running == 0 {
             let large_first = self.urgent || self.closed_at.is_some() || self.within_theta(view);
+            if large_first
+                && !self.owes_large
+                && let Some(small) = self.overdue(view)
+            {
+                self.fill = view.free().count() - 1;
+                self.owes_large = true;
+                self.closed_at = Some(view.now());
+                return Action::small(small.job);
+            }
             return if large_first { self.large(view) } else { self.small(view, free).unwrap_or(Action::IDLE) };
         }
         let queued = view.queued(Class::Small);
@@ -188,6 +219,7 @@ impl Balance {
             let drain = self.drain_ns.or_else(|| self.drain_at_first(view)).unwrap_or(took);
             self.drain_ns = Some(drain + DRAIN_WEIGHT * (took - drain));
         }
+        self.owes_large = false;
         match view.next(Class::Large, self.order[Class::Large.index()]) {
             Some(large) => Action::StartLarge(large.job),
             None => Action::IDLE,
@@ -226,6 +258,25 @@ impl Balance {
         queued == 0.0 || self.theta_squared(view).is_some_and(|squared| (queued + 1.0) * (queued + 1.0) <= squared)
     }
 
+    /// What a multiple of a bound counts: the mean service of larges; before one has completed a large one's own prediction, else k ms,
+    /// else nothing.
+    fn unit_ns(&self, view: &View<'_>, large: Option<&Waiting>) -> f64 {
+        let averages = view.averages();
+        let own = || large.and_then(|large| view.predicted(large)).map(|own| own.0 as f64);
+        let small = || averages.mean_service_ns(Class::Small).map(|ms| self.lanes * ms);
+        averages.mean_service_ns(Class::Large).or_else(own).or_else(small).unwrap_or(0.0)
+    }
+
+    /// The small one that has waited longest, if that is longer than its bound.
+    fn overdue(&self, view: &View<'_>) -> Option<Waiting> {
+        let oldest = view.oldest(Class::Small)?;
+        let bound = match self.max_wait_small {
+            Span::Fixed(bound) => bound,
+            Span::Multiple(times) => Nanos((times * self.unit_ns(view, None)) as u64),
+        };
+        (view.now() - oldest.arrival >= bound).then_some(oldest)
+    }
+
     /// When a large one becomes urgent: the first of each part of their queue is looked at, which is the oldest in arrival order.
     fn latest_start(&self, view: &View<'_>, running: usize) -> Nanos {
         let averages = view.averages();
@@ -245,11 +296,7 @@ impl Balance {
             }
             let bound = match self.max_wait {
                 Span::Fixed(bound) => bound,
-                Span::Multiple(times) => {
-                    let own = || view.predicted(&large).map(|own| own.0 as f64);
-                    let unit = ml.or_else(own).or_else(|| ms.map(|ms| self.lanes * ms)).unwrap_or(0.0);
-                    Nanos((times * unit) as u64)
-                }
+                Span::Multiple(times) => Nanos((times * self.unit_ns(view, Some(&large))) as u64),
             };
             (large.arrival + bound) - Nanos((drain + service) as u64)
         };
