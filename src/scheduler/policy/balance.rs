@@ -43,7 +43,7 @@
 //!
 //! # Cost
 //! A decision looks at the heads of the queues and at counters: O(1), but for backfill, which looks at the first
-//! [`SCAN`] small ones, and only during a drain with predictions of their own.
+//! [`SCAN`](crate::scheduler::SCAN) small ones, and only during a drain with predictions of their own.
 
 use super::backfill::Futile;
 use super::settings::Span;
