@@ -1,7 +1,8 @@
 //! The table at the end: a row a policy.
 
 use phalanx::Class;
-use phalanx_sim::engine::Estimate;
+use phalanx::scheduler::PredictionSource;
+use phalanx_sim::engine::{Estimate, PredictionResult};
 use phalanx_sim::record::{PolicyEstimate, ResultDocument, RunResult};
 
 use crate::input::Input;
@@ -73,12 +74,16 @@ pub(super) fn table(document: &ResultDocument, input: &Input, command: &str) -> 
     if let Some(simulated) = document.runs.first().and_then(|run| run.simulated.as_ref())
         && !simulated.predictions.is_empty()
     {
-        let each = simulated
-            .predictions
-            .iter()
-            .map(|p| format!("{} {} x {:.2} ± {:.0} %", p.class, p.source.name(), p.bias, 100.0 * p.relative_error));
-        let text =
-            format!("{} (actual over predicted, mean error; {})", each.collect::<Vec<_>>().join(", "), document.runs[0].policy);
+        // Of a class mean the mean relative error says little: the shortest request of a class is off by any factor.
+        let of = |p: &PredictionResult| {
+            let error = match p.source {
+                PredictionSource::Class => String::new(),
+                _ => format!(" ± {:.0} %", 100.0 * p.relative_error),
+            };
+            format!("{} {} x {:.2}{error}", p.class, p.source.name(), p.bias)
+        };
+        let each: Vec<String> = simulated.predictions.iter().map(of).collect();
+        let text = format!("{} (actual over predicted, mean error; {})", each.join(", "), document.runs[0].policy);
         line("predictions", text);
     }
     let load = input.load.map_or_else(|| "unknown".to_owned(), |load| format!("{load:.3}"));
