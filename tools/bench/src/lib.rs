@@ -111,8 +111,6 @@ const MEASURES: &[&Measure] = &[
 /// Measures everything. `progress` is told how many of how many measurements are done; if it says `false` the rest is left out.
 pub fn measure(settings: Settings, mut progress: impl FnMut(u32, u32) -> bool) -> Vec<Entry> {
     let bench = Bench { cpus: pin::cpus() };
-    // The present thread is moved about by what it measures, and put back in the end.
-    let before = pin::allowed();
     let mut samples: Vec<Vec<Samples>> =
         MEASURES.iter().map(|measure| measure.figures.iter().map(|_| Samples::new()).collect()).collect();
     let all = settings.rounds * MEASURES.len() as u32;
@@ -127,7 +125,7 @@ pub fn measure(settings: Settings, mut progress: impl FnMut(u32, u32) -> bool) -
             }
         }
     }
-    pin::release(&before);
+    pin::float(&bench.cpus);
     let mut entries = Vec::new();
     for (measure, samples) in MEASURES.iter().zip(samples) {
         for (&(name, about), samples) in measure.figures.iter().zip(samples) {
@@ -149,6 +147,7 @@ pub fn time(name: &str, n: u64) -> Option<Duration> {
     // Few would measure nothing but their warming up.
     let count = u32::try_from(n).unwrap_or(u32::MAX).clamp(200, 1_000_000);
     (measure.run)(&bench, count, &mut samples);
+    pin::float(&bench.cpus);
     Some(Duration::from_nanos((samples[at].mean() * n as f64) as u64))
 }
 

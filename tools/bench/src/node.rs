@@ -9,7 +9,7 @@ use phalanx::scheduler::{Decision, Event};
 use phalanx::{Class, Device, DeviceError, Drive, LaneId, Nanos, Phalanx, Request, RequestId, Shutdown, Turn, Wait};
 
 use crate::limit::relax;
-use crate::{Bench, Measure, Samples};
+use crate::{Bench, Measure, Samples, pin};
 
 /// A device that does nothing: what is left is scheduling.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,7 +45,10 @@ pub(crate) fn node(bench: &Bench, lanes: usize, drive: Drive, wait: Wait, events
         Some(records) => builder.events(records),
         None => builder,
     };
-    builder.build().unwrap_or_else(|error| panic!("a node of {lanes} lanes: {error}"))
+    pin::float(&bench.cpus);
+    let node = builder.build().unwrap_or_else(|error| panic!("a node of {lanes} lanes: {error}"));
+    pin::pin(bench.cpu(0));
+    node
 }
 
 fn request() -> Request<(), u32> {

@@ -14,8 +14,6 @@ use crate::{Bench, Samples, node, pin};
 #[must_use]
 pub fn open_loop(per_second: f64, span: Duration) -> Samples {
     let bench = Bench { cpus: pin::cpus() };
-    let before = pin::allowed();
-    pin::pin(bench.cpu(0));
     let spins = bench.spins(2);
     let node = node::node(&bench, 1, Drive::Turn, Wait::Spin, None);
     let mut samples = Samples::new();
@@ -50,6 +48,6 @@ pub fn open_loop(per_second: f64, span: Duration) -> Samples {
         }
     }
     node.shutdown(Shutdown::Finish);
-    pin::release(&before);
+    pin::float(&bench.cpus);
     samples
 }

@@ -9,7 +9,7 @@ pub(crate) fn cpus() -> Vec<usize> {
     if cpus.is_empty() { vec![0] } else { cpus }
 }
 
-pub(crate) fn allowed() -> Vec<CoreId> {
+fn allowed() -> Vec<CoreId> {
     core_affinity::get_core_ids().unwrap_or_default()
 }
 
@@ -18,11 +18,17 @@ pub(crate) fn pin(cpu: usize) {
     core_affinity::set_for_current(CoreId { id: cpu });
 }
 
-/// Lets the current thread float over these again, as well as can be: a thread that was pinned stays on one of them.
-pub(crate) fn release(before: &[CoreId]) {
-    if let Some(&core) = before.first() {
-        core_affinity::set_for_current(core);
+/// Lets the current thread float over these. A node counts the CPUs of the thread that builds it, so that one which is pinned would have it
+/// believe that there is one.
+pub(crate) fn float(cpus: &[usize]) {
+    #[cfg(target_os = "linux")]
+    {
+        let mut set = rustix::thread::CpuSet::new();
+        cpus.iter().for_each(|&cpu| set.set(cpu));
+        let _ = rustix::thread::sched_setaffinity(None, &set);
     }
+    #[cfg(not(target_os = "linux"))]
+    pin(cpus[0]);
 }
 
 /// What was measured on.
