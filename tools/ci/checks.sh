@@ -9,5 +9,5 @@ check=(cargo run --quiet --release --package phalanx-sim --example check --)
 if [ "${1:-}" = --long ]; then
     timed "every number, in full" "${check[@]}"
 else
-    timed "the numbers, quick size" "${check[@]}" closed-forms optimum predictions prediction-factor overload --quick
+    timed "the numbers, quick size" "${check[@]}" closed-forms solver solver-preemptive optimum predictions prediction-factor overload --quick
 fi

@@ -13,6 +13,7 @@ mod overload;
 mod published;
 mod report;
 mod server_filling;
+mod solver;
 mod traces;
 
 pub use report::{Report, Row, Want};
@@ -37,6 +38,8 @@ pub struct Check {
 pub static CHECKS: &[Check] = &[
     Check { name: "closed-forms", about: "M/M/8 and M/G/1 mean waits within 1 %", run: closed_forms::check },
     Check { name: "msfq-paper", about: "the published k = 32 setting within 3 joint standard errors", run: published::check },
+    Check { name: "solver", about: "the exact optimum within 1 % of values found independently", run: solver::check },
+    Check { name: "solver-preemptive", about: "the same if service may be stopped free of charge", run: solver::preemptive },
     Check {
         name: "optimum",
         about: "balance within 3 % of the exact optimum in 16 cells, W_1 and W_8",

@@ -7,7 +7,7 @@
 //! there are k smalls, or a large, or no more.
 
 /// The solution on 32 lanes with a tenth of the requests large: arrivals in a mean service time, and the mean response. Found by
-/// [`mean_response`] and by sparse elimination, which agree to six digits; solving takes minutes, so that the checks have it from here.
+/// `mean_response` below and by sparse elimination, which agree to six digits; solving takes minutes, so that the checks have it from here.
 pub(super) const EXACT: [(f64, f64); 3] = [(6.5, 6.768_879), (7.0, 9.932_312), (7.5, 22.694_50)];
 
 /// Mean response in mean service times, for arrivals at rate `lambda`, of which the part `share` is large, on `k` lanes. The unknown ones
