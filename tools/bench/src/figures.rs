@@ -60,23 +60,4 @@ impl Samples {
             n: self.histogram.len(),
         })
     }
-
-    /// `[nanoseconds, share of the samples above]`, from the fastest to the slowest, for drawing.
-    #[must_use]
-    pub fn curve(&self) -> Vec<[f64; 2]> {
-        let n = self.histogram.len();
-        let body = (0..45).map(|i| 1.0 - f64::from(i) * 0.02);
-        let tail = (0..=100).map(|i| 0.1 * 10_f64.powf(-f64::from(i) / 20.0));
-        let shares = body.chain(tail).take_while(|share| share * n as f64 >= 0.5);
-        let mut curve: Vec<[f64; 2]> =
-            shares.map(|share| [self.histogram.value_at_quantile(1.0 - share) as f64, share]).collect();
-        curve.dedup_by(|next, kept| {
-            let same = next[0] == kept[0];
-            if same {
-                kept[1] = next[1];
-            }
-            same
-        });
-        curve
-    }
 }

@@ -43,11 +43,8 @@ impl Recorder {
 
     #[inline]
     pub(super) fn add(&mut self, ns: u64) {
-        // Grows to whatever comes; it could fail for want of memory alone.
-        self.histogram.saturating_record(ns);
-        if ns > self.histogram.high() {
-            let _ = self.histogram.record(ns);
-        }
+        // It grows as far as half of the range, which is 292 years: what is longer counts as that. (`saturating_record` would stop where it is.)
+        let _ = self.histogram.record(ns.min(i64::MAX as u64));
         self.sum_ns += u128::from(ns);
         self.count += 1;
         self.max_ns = self.max_ns.max(ns);
