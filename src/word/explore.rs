@@ -22,6 +22,17 @@
 //! dispatcher's abort are no obligations here, so that they cannot hide a wake-up that is missing. Each obliged step brings
 //! some finite program nearer to its end, so no wedge means that everything comes to rest.
 //!
+//! # Liveness
+//! Each granted request ends, and each waiting large one starts, if hangs, faults, time-outs and what else befalls a node come finitely often.
+//! Three properties make the proof, and each is checked in every state or on every edge:
+//! 1. [`Property::ObligedStepsEnd`]: every step that somebody is obliged to take lowers the state's rank, which is a bounded number, so none goes
+//!    round in a circle: a rank is what the holders have still to do, and then how many members have been woken and not judged.
+//! 2. [`Property::NothingWedges`]: unless all is quiet somebody is obliged. With 1: by fair steps all becomes quiet, in at most as many steps as
+//!    the rank says. Traffic on other lanes changes nothing in that: a small's end is its own step, and while a gang runs nothing else
+//!    is granted.
+//! 3. [`Property::WaitingLargeStarts`]: when all is quiet, every lane in service and the node open, a gang can be reserved, DRAIN or not. With 2:
+//!    once the dispatcher admits no more smalls, the large for which it drains starts.
+//!
 //! [`Mutant`]s break one rule each, and the search must fail on each: that is how we know that it sees.
 
 use std::fmt;
@@ -284,7 +295,47 @@ impl<const N: usize> State<N> {
         if !self.is_somebody_obliged(rules) && !self.is_quiet() {
             return Err(Property::NothingWedges);
         }
+        let open = self.word.offline().is_empty() && !self.word.flags().contains(Flags::CLOSED);
+        if self.is_quiet() && open && rules.reserve_gang(self.word).is_none() {
+            return Err(Property::WaitingLargeStarts);
+        }
         Ok(())
+    }
+
+    /// What is still to be done until all is quiet, as a bound: steps of the holders and the dispatcher that change something, then woken
+    /// members that have to judge. A step of the first kind may wake others, and lowers the first number.
+    fn rank(&self) -> (u32, u32) {
+        let member = |calls: u8| 2 * u32::from(CALLS - calls) + 2;
+        let held = |lane: usize| {
+            let out = self.word.offline().contains(LaneId::new(lane));
+            match self.pc[lane] {
+                Pc::Idle | Pc::Probed => 0,
+                Pc::Leaving | Pc::LeaseLeft | Pc::LeaseRevoked => 1,
+                Pc::Small | Pc::Lease | Pc::Probe => 2,
+                Pc::Granted => 3,
+                // In service: it has still to be taken out.
+                Pc::Hung => 2 + u32::from(!out),
+                Pc::MemberHung(calls) => member(calls) + 1 + u32::from(!out),
+                Pc::Run(calls) => member(calls),
+                Pc::Arrived(calls) | Pc::Parked(calls) | Pc::Completing(calls) => member(calls) - 1,
+            }
+        };
+        let gang = u32::from(self.word.flags().contains(Flags::GANG));
+        let woken = self.pc.iter().filter(|pc| matches!(pc, Pc::Arrived(_))).count();
+        ((0..N).map(held).sum::<u32>() + gang, woken as u32)
+    }
+
+    /// Whether somebody is obliged to take this step.
+    fn obliges(&self, act: Act, lane: usize) -> bool {
+        match act {
+            Act::HandOverSmall | Act::HandOverLease | Act::TakeBack => true,
+            Act::Return | Act::Leave | Act::LetGoOfLease | Act::ReleaseRevoked | Act::ProbePasses | Act::ProbeFails => true,
+            Act::Arrive | Act::ArriveLast | Act::ArriveRefused => true,
+            Act::JudgeWait | Act::JudgeThrough | Act::JudgeStop | Act::JudgeBroken => true,
+            Act::EndGang | Act::EndGangOverHung => true,
+            Act::Quarantine => self.pc[lane].hangs(),
+            _ => false,
+        }
     }
 
     fn is_somebody_obliged(&self, rules: Rules) -> bool {
@@ -330,6 +381,10 @@ enum Property {
     ValidWord,
     /// When nobody is obliged to move, all is quiet.
     NothingWedges,
+    /// What somebody is obliged to do brings the whole nearer to rest.
+    ObligedStepsEnd,
+    /// At rest, with every lane in service, a gang can be reserved.
+    WaitingLargeStarts,
 }
 
 /// One rule of the word broken. Each entry says how the real rule differs.
@@ -373,6 +428,14 @@ enum Mutant {
     GangOverOffline,
     /// A lease that may be revoked has an atomic of its own.
     LeaseHasNoAtomic,
+    /// DRAIN refuses nothing, `reserve_gang` least of all.
+    DrainRefusesGang,
+    /// A member whose arrival is refused leaves, and does not try again.
+    RefusedTriesAgain,
+    /// A member that must wait sleeps until it is woken, and does not judge over and over.
+    WaitNeverSleeps,
+    /// `end_gang` is refused when there is no gang.
+    EndsForEver,
 }
 
 /// The transitions as the search takes them: the real ones, but for one broken rule.
@@ -409,6 +472,9 @@ impl Rules {
     }
 
     fn reserve_gang<const N: usize>(self, word: Word<N>) -> Option<Word<N>> {
+        if self.is(Mutant::DrainRefusesGang) && word.flags().contains(Flags::DRAIN) {
+            return None;
+        }
         let mask = match self.broken {
             Some(Mutant::GangOverBusy) => LaneField::Busy.place(LaneMask::first(N)),
             Some(Mutant::GangOverOffline) => LaneField::Offline.place(LaneMask::first(N)),
@@ -464,6 +530,9 @@ impl Rules {
     fn end_gang<const N: usize>(self, word: Word<N>) -> Option<Word<N>> {
         if self.is(Mutant::EndWaitsForHung) && !word.busy().is_empty() {
             return None;
+        }
+        if self.is(Mutant::EndsForEver) && word.busy().is_empty() && !word.flags().contains(Flags::GANG) {
+            return Some(word);
         }
         let mask = if self.is(Mutant::OldArrivalsStay) { LaneField::Arrived.place(LaneMask::first(N)) } else { 0 };
         let (next, outcome) = Self::blind(word, mask, |word| match word.try_end_gang() {
@@ -708,6 +777,7 @@ fn holder_steps<const N: usize>(state: &State<N>, at: usize, may: May, rules: Ru
                 (act, next.tell(call, verdict).map(|()| next))
             };
             let (act, next) = match rules.judge(word, state.epoch_of_call(call)) {
+                Verdict::Wait if rules.is(Mutant::WaitNeverSleeps) => (Act::JudgeWait, Ok(*state)),
                 Verdict::Wait => (Act::JudgeWait, Ok(to(state, stay, at, Pc::Parked(call)))),
                 Verdict::Through { stop: false } => told(Act::JudgeThrough, Told::Through, Pc::Run(call + 1)),
                 Verdict::Through { stop: true } => told(Act::JudgeStop, Told::Stop, Pc::Run(call + 1)),
@@ -758,6 +828,7 @@ fn arrive<const N: usize>(state: &State<N>, at: usize, call: u8, rules: Rules, e
             };
             each(Act::ArriveLast, next);
         }
+        (_, Arrival::Refused(_)) if rules.is(Mutant::RefusedTriesAgain) => each(Act::ArriveRefused, Ok(*state)),
         (word, Arrival::Refused(_)) => {
             let mut next = to(state, (word, LaneMask::NONE), at, Pc::Leaving);
             each(Act::ArriveRefused, next.tell(call, Told::Broken).map(|()| next));
@@ -956,6 +1027,9 @@ fn explore<const N: usize>(may: May, rules: Rules) -> Result<Covered, Violation>
             covered.edges += 1;
             covered.acts[act as usize] += 1;
             let checked = match next {
+                Ok(next) if state.obliges(act, lane) && next.rank() >= state.rank() => {
+                    Err((Property::ObligedStepsEnd, Some(next)))
+                }
                 Ok(mut next) => {
                     next.forget();
                     let is_new = seen.add(next.code(), number as u32);
@@ -1073,6 +1147,10 @@ fn the_search_sees_every_mutant() {
     refute(Mutant::GangOverBusy, Property::AllOrNothing, small);
     refute(Mutant::GangOverOffline, Property::OfflineStaysFree, May { fault: true, ..gangs });
     refute(Mutant::LeaseHasNoAtomic, Property::OneOwner, May { lease: true, ..small });
+    refute(Mutant::DrainRefusesGang, Property::WaitingLargeStarts, May { drain: true, ..gangs });
+    refute(Mutant::RefusedTriesAgain, Property::ObligedStepsEnd, gangs);
+    refute(Mutant::WaitNeverSleeps, Property::ObligedStepsEnd, gangs);
+    refute(Mutant::EndsForEver, Property::ObligedStepsEnd, gangs);
 }
 
 /// Minutes and gigabytes: `tools/ci/search.sh` runs it, in a release build.

@@ -3,7 +3,7 @@
 #
 #   tools/ci/search.sh [--width 4|8]      (default: 8)
 #
-# Prints states, edges and seconds; fails when a property does not hold, with the steps that lead there, and when it covered
+# Safety and liveness: the properties are those of src/word/explore.rs. Prints states, edges and seconds; fails when one does not hold, with the steps that lead there, and when it covered
 # nothing. Width 4 has every power but close, width 8 the gang with all that can befall it.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
