@@ -1,19 +1,23 @@
 //! The node's health: what [`Phalanx::health`](super::Phalanx::health) reads, past the request queue.
 //!
 //! The dispatcher writes a plate for each lane whenever its state changes, and anybody reads it at any time. A version says whether a read
-//! met a change: the writer makes it odd, writes, and makes it even again; a reader that finds it odd or changed looks again, a bounded
-//! number of times.
+//! met a change: the writer makes it odd, writes, and makes it even again; a reader that finds it odd or changed looks again, for a bounded
+//! time.
 
 use super::faults::Fault;
 use super::node::Shared;
 use crate::device::DeviceError;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::sync::{hint, order};
+use crate::sync::{hint, order, thread};
 use crate::types::{Class, LaneId, LaneMask, Nanos};
+use std::time::Duration;
 
-/// How often a reader looks again. The dispatcher writes three numbers: a reader that meets it so often met it in its sleep, and gets the
-/// numbers as they are then.
+/// How often a reader looks again at once: the dispatcher writes three numbers.
 const LOOKS: u32 = 64;
+/// How often it then sleeps a little before it looks again: the dispatcher has lost its CPU within a write. After a tenth of a second it gets
+/// the numbers as they are: a monitor must not wait for a node that stands still, and `is_live` tells of that.
+const NAPS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 1_000 };
+const NAP: Duration = Duration::from_micros(100);
 
 /// So long may a turn of the dispatcher take before it counts as stuck: a million times what one takes.
 const STUCK: Nanos = Nanos::from_secs(1);
@@ -147,11 +151,15 @@ impl Plate {
 
     pub(crate) fn read(&self) -> LaneState {
         let mut look = self.look();
-        for _ in 1..LOOKS {
+        for looks in 1..LOOKS + NAPS {
             if look.1 {
                 break;
             }
-            hint::spin_loop();
+            if looks < LOOKS {
+                hint::spin_loop()
+            } else {
+                thread::park_timeout(NAP)
+            }
             look = self.look();
         }
         look.0
