@@ -156,9 +156,9 @@ impl Plate {
                 break;
             }
             if looks < LOOKS {
-                hint::spin_loop()
+                hint::spin_loop();
             } else {
-                thread::park_timeout(NAP)
+                thread::park_timeout(NAP);
             }
             look = self.look();
         }
