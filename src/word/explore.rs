@@ -17,21 +17,19 @@
 //!   of time; a member told to step aside may also not do it;
 //! - a lease's holder lets go, or is revoked: whoever changes the lease's own atomic first releases the lane.
 //!
-//! A wedge is a state in which nobody is obliged to do anything, and which is not quiet. Obliged are: a request to end, a woken
-//! member to judge, the dispatcher to hand over, to quarantine what hangs and to end a gang that it may end. Time-outs and the
-//! dispatcher's abort are no obligations here, so that they cannot hide a wake-up that is missing. Each obliged step brings
-//! some finite program nearer to its end, so no wedge means that everything comes to rest.
-//!
 //! # Liveness
-//! Each granted request ends, and each waiting large one starts, if hangs, faults, time-outs and what else befalls a node come finitely often.
-//! Three properties make the proof, and each is checked in every state or on every edge:
-//! 1. [`Property::ObligedStepsEnd`]: every step that somebody is obliged to take lowers the state's rank, which is a bounded number, so none goes
-//!    round in a circle: a rank is what the holders have still to do, and then how many members have been woken and not judged.
-//! 2. [`Property::NothingWedges`]: unless all is quiet somebody is obliged. With 1: by fair steps all becomes quiet, in at most as many steps as
-//!    the rank says. Traffic on other lanes changes nothing in that: a small's end is its own step, and while a gang runs nothing else
-//!    is granted.
-//! 3. [`Property::WaitingLargeStarts`]: when all is quiet, every lane in service and the node open, a gang can be reserved, DRAIN or not. With 2:
-//!    once the dispatcher admits no more smalls, the large for which it drains starts.
+//! Each granted request ends, each gang is ended, and each large one that the dispatcher drains for starts: by ranks, checked on every edge and in
+//! every state, without keeping the graph.
+//! - [`Property::BoundedSteps`]: no step by anybody raises what the holder of a lane has left to do, but its own hang; each step of the holder
+//!   lowers it. So traffic on other lanes, however long, takes nothing from it.
+//! - [`Property::GrantedEnds`], [`Property::GangEnds`]: in every state in which a lane is held, or there is a gang, somebody owes the step
+//!   that helps: the holder its next one, the dispatcher to hand over, to take out of service what hangs, to end a gang that it may end. A sleeper
+//!   that has a verdict counts as lost. Time-outs and the dispatcher's abort are owed by nobody, so that they cannot hide a wake-up that is missing.
+//! - [`Property::LargeStarts`]: a bit of the state says that a large one waits. The dispatcher then starts no small one but a few backfills, and what
+//!   is left before the start never rises, but by a hang or a fault.
+//!
+//! What is assumed: who owes a step takes it in the end, a member hangs finitely often, and faults and withdrawals come finitely often. A rank
+//! that fails need not be a run without end; one that holds is a proof that there is none.
 //!
 //! [`Mutant`]s break one rule each, and the search must fail on each: that is how we know that it sees.
 
@@ -45,6 +43,9 @@ use crate::types::{Epoch, LaneId, LaneMask};
 const EPOCH_BITS: u32 = 2;
 /// How often a member calls the barrier at most.
 const CALLS: u8 = 2;
+/// How many small requests start ahead of a large one that waits, at most: two, so that one can follow the other on a lane.
+const BACKFILLS: u8 = 2;
+const BACKFILL_BITS: u32 = 2;
 
 type Word<const N: usize> = Snapshot<N, EPOCH_BITS>;
 
@@ -175,14 +176,25 @@ struct State<const N: usize> {
     /// The epoch in the gang's mail, while any member of it runs.
     mail: u8,
     told: [Told; CALLS as usize],
+    /// The dispatcher drains for a large request that waits. Unless a mutant loses it, DRAIN says so too.
+    waits: bool,
+    /// How many small requests may still start ahead of it.
+    backfills: u8,
 }
 
 /// One lane's bits in a code: 5 of the counter, then busy, arrived, offline, ask, stale.
 const LANE_BITS: u32 = 10;
 
 impl<const N: usize> State<N> {
-    const START: Self =
-        Self { word: Word::EMPTY, pc: [Pc::Idle; N], stale: LaneMask::NONE, mail: 0, told: [Told::Nothing; CALLS as usize] };
+    const START: Self = Self {
+        word: Word::EMPTY,
+        pc: [Pc::Idle; N],
+        stale: LaneMask::NONE,
+        mail: 0,
+        told: [Told::Nothing; CALLS as usize],
+        waits: false,
+        backfills: 0,
+    };
 
     fn lane_code(&self, lane: usize) -> u16 {
         let bit = |mask: LaneMask, place: u32| ((mask.bits() >> lane & 1) as u16) << place;
@@ -209,6 +221,8 @@ impl<const N: usize> State<N> {
             (u128::from(self.mail), EPOCH_BITS),
             (self.told[0] as u128, 2),
             (self.told[1] as u128, 2),
+            (u128::from(self.waits), 1),
+            (u128::from(self.backfills), BACKFILL_BITS),
         ];
         for (value, bits) in rest {
             code = code << bits | value;
@@ -222,6 +236,8 @@ impl<const N: usize> State<N> {
             code >>= bits;
             value as u64
         };
+        let backfills = take(BACKFILL_BITS) as u8;
+        let waits = take(1) == 1;
         let told1 = Told::ALL[take(2) as usize];
         let told0 = Told::ALL[take(2) as usize];
         let mail = take(EPOCH_BITS) as u8;
@@ -238,7 +254,7 @@ impl<const N: usize> State<N> {
             }
             stale |= (bits >> 9) << lane;
         }
-        Self { word: Word::from_bits(word), pc, stale: LaneMask::from_bits(stale), mail, told: [told0, told1] }
+        Self { word: Word::from_bits(word), pc, stale: LaneMask::from_bits(stale), mail, told: [told0, told1], waits, backfills }
     }
 
     fn epoch_of_call(&self, call: u8) -> Epoch {
@@ -277,6 +293,9 @@ impl<const N: usize> State<N> {
         if first.is_none() {
             self.mail = 0;
         }
+        if !self.waits {
+            self.backfills = 0;
+        }
     }
 
     fn owned(&self) -> LaneMask {
@@ -292,73 +311,35 @@ impl<const N: usize> State<N> {
         if rules.broken.is_none() && !self.word.is_valid() {
             return Err(Property::ValidWord);
         }
-        if !self.is_somebody_obliged(rules) && !self.is_quiet() {
-            return Err(Property::NothingWedges);
-        }
-        let open = self.word.offline().is_empty() && !self.word.flags().contains(Flags::CLOSED);
-        if self.is_quiet() && open && rules.reserve_gang(self.word).is_none() {
-            return Err(Property::WaitingLargeStarts);
+        if self.word.flags().contains(Flags::DRAIN) && !self.waits {
+            return Err(Property::DrainIsForSomebody);
         }
         Ok(())
     }
 
-    /// What is still to be done until all is quiet, as a bound: steps of the holders and the dispatcher that change something, then woken
-    /// members that have to judge. A step of the first kind may wake others, and lowers the first number.
-    fn rank(&self) -> (u32, u32) {
-        let member = |calls: u8| 2 * u32::from(CALLS - calls) + 2;
-        let held = |lane: usize| {
-            let out = self.word.offline().contains(LaneId::new(lane));
-            match self.pc[lane] {
-                Pc::Idle | Pc::Probed => 0,
-                Pc::Leaving | Pc::LeaseLeft | Pc::LeaseRevoked => 1,
-                Pc::Small | Pc::Lease | Pc::Probe => 2,
-                Pc::Granted => 3,
-                // In service: it has still to be taken out.
-                Pc::Hung => 2 + u32::from(!out),
-                Pc::MemberHung(calls) => member(calls) + 1 + u32::from(!out),
-                Pc::Run(calls) => member(calls),
-                Pc::Arrived(calls) | Pc::Parked(calls) | Pc::Completing(calls) => member(calls) - 1,
-            }
-        };
-        let gang = u32::from(self.word.flags().contains(Flags::GANG));
-        let woken = self.pc.iter().filter(|pc| matches!(pc, Pc::Arrived(_))).count();
-        ((0..N).map(held).sum::<u32>() + gang, woken as u32)
+    fn is_dispatcher_free(&self) -> bool {
+        !self.pc.iter().any(|pc| pc.is_with_dispatcher())
     }
 
-    /// Whether somebody is obliged to take this step.
-    fn obliges(&self, act: Act, lane: usize) -> bool {
-        match act {
-            Act::HandOverSmall | Act::HandOverLease | Act::TakeBack => true,
-            Act::Return | Act::Leave | Act::LetGoOfLease | Act::ReleaseRevoked | Act::ProbePasses | Act::ProbeFails => true,
-            Act::Arrive | Act::ArriveLast | Act::ArriveRefused => true,
-            Act::JudgeWait | Act::JudgeThrough | Act::JudgeStop | Act::JudgeBroken => true,
-            Act::EndGang | Act::EndGangOverHung => true,
-            Act::Quarantine => self.pc[lane].hangs(),
-            _ => false,
-        }
+    fn is_gang(&self) -> bool {
+        self.word.flags().contains(Flags::GANG)
     }
 
-    fn is_somebody_obliged(&self, rules: Rules) -> bool {
-        let obliged = |lane: usize| match self.pc[lane] {
-            Pc::Idle | Pc::Probed | Pc::Parked(_) => false,
-            // Whoever hangs may hang for ever; the dispatcher must see to it.
-            Pc::Hung | Pc::MemberHung(_) => !self.word.offline().contains(LaneId::new(lane)),
-            _ => true,
-        };
-        (0..N).any(obliged) || rules.end_gang(self.word).is_some()
+    /// The lanes whose holders a gang has to wait for before it can be ended.
+    fn held_in_service(&self) -> LaneMask {
+        self.word.busy() & !self.word.offline()
     }
 
-    /// At rest: no gang, and every lane is free but those that hang, which are out of service. That the rest of the word is then
-    /// clean too is part of what [`Snapshot::is_valid`] says.
-    fn is_quiet(&self) -> bool {
-        let hung: LaneMask = (0..N).filter(|&lane| self.pc[lane].hangs()).map(LaneId::new).collect();
-        self.owned() == hung && self.word.offline().covers(hung) && !self.word.flags().contains(Flags::GANG)
+    /// Whether the large request that waits is owed a start.
+    fn is_large_due(&self) -> bool {
+        self.waits && self.word.offline().is_empty() && !self.word.flags().contains(Flags::CLOSED)
     }
 }
 
 impl<const N: usize> fmt::Debug for State<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} | lanes {:?} | mail {} told {:?}", self.word, self.pc, self.mail, self.told)
+        write!(f, "{:?} | lanes {:?} | mail {} told {:?}", self.word, self.pc, self.mail, self.told)?;
+        if self.waits { write!(f, " | a large waits, backfills {}", self.backfills) } else { Ok(()) }
     }
 }
 
@@ -379,12 +360,16 @@ enum Property {
     AskHitsNoOther,
     /// What the word's page says of every value.
     ValidWord,
-    /// When nobody is obliged to move, all is quiet.
-    NothingWedges,
-    /// What somebody is obliged to do brings the whole nearer to rest.
-    ObligedStepsEnd,
-    /// At rest, with every lane in service, a gang can be reserved.
-    WaitingLargeStarts,
+    /// DRAIN keeps small requests out only while a large one waits.
+    DrainIsForSomebody,
+    /// Each holder of a lane takes a bounded number of steps, whatever the others do.
+    BoundedSteps,
+    /// Each holder of a lane lets go of it, or is out of service because it hangs.
+    GrantedEnds,
+    /// Each gang is ended.
+    GangEnds,
+    /// A large request that the dispatcher drains for starts.
+    LargeStarts,
 }
 
 /// One rule of the word broken. Each entry says how the real rule differs.
@@ -402,6 +387,12 @@ enum Mutant {
     QuarantineKeepsGang,
     /// `release` wakes those who wait for the member that leaves.
     ReleaseWakesNobody,
+    /// The completing `arrive` wakes those who arrived before.
+    CompletionWakesNobody,
+    /// `abort_gang` wakes those who wait.
+    AbortWakesNobody,
+    /// `abort_gang` leaves DRAIN alone.
+    AbortLosesDrain,
     /// `end_gang` does not wait for lanes that hang.
     EndWaitsForHung,
     /// `judge` looks whether all members are still there.
@@ -426,16 +417,24 @@ enum Mutant {
     GangOverBusy,
     /// `reserve_gang` is refused while a lane is offline.
     GangOverOffline,
+    /// `reserve_gang` is granted under DRAIN.
+    GangWaitsForDrain,
+    /// `reserve_gang` clears DRAIN.
+    GangKeepsDrain,
+    /// `restore` is refused while somebody holds the lane.
+    RestoreHeld,
     /// A lease that may be revoked has an atomic of its own.
     LeaseHasNoAtomic,
-    /// DRAIN refuses nothing, `reserve_gang` least of all.
-    DrainRefusesGang,
-    /// A member whose arrival is refused leaves, and does not try again.
+    /// Under DRAIN the dispatcher starts no small request that is no backfill.
+    AdmitsUnderDrain,
+    /// The dispatcher releases the lane of a lease that it has revoked.
+    RevokedStaysHeld,
+    /// A member whose arrival is refused leaves.
     RefusedTriesAgain,
-    /// A member that must wait sleeps until it is woken, and does not judge over and over.
-    WaitNeverSleeps,
-    /// `end_gang` is refused when there is no gang.
-    EndsForEver,
+    /// `ask` wakes nobody: who waits is woken once, by the verdict, and so takes a bounded number of steps.
+    AskWakesMembers,
+    /// The dispatcher takes a lane that hangs out of service.
+    HungStaysInService,
 }
 
 /// The transitions as the search takes them: the real ones, but for one broken rule.
@@ -471,14 +470,23 @@ impl Rules {
         outcome.then_some(next)
     }
 
+    /// How many backfills are left when the dispatcher has started a small request, if it may.
+    fn admit<const N: usize>(self, state: &State<N>) -> Option<u8> {
+        if !state.word.flags().contains(Flags::DRAIN) || self.is(Mutant::AdmitsUnderDrain) {
+            return Some(state.backfills);
+        }
+        state.backfills.checked_sub(1)
+    }
+
     fn reserve_gang<const N: usize>(self, word: Word<N>) -> Option<Word<N>> {
-        if self.is(Mutant::DrainRefusesGang) && word.flags().contains(Flags::DRAIN) {
+        if self.is(Mutant::GangWaitsForDrain) && word.flags().contains(Flags::DRAIN) {
             return None;
         }
         let mask = match self.broken {
             Some(Mutant::GangOverBusy) => LaneField::Busy.place(LaneMask::first(N)),
             Some(Mutant::GangOverOffline) => LaneField::Offline.place(LaneMask::first(N)),
             Some(Mutant::OldArrivalsStay) => LaneField::Arrived.place(LaneMask::first(N)),
+            Some(Mutant::GangKeepsDrain) => Flags::DRAIN.place(),
             _ => 0,
         };
         let (next, outcome) = Self::blind(word, mask, |word| match word.try_reserve_gang() {
@@ -496,6 +504,11 @@ impl Rules {
         if self.is(Mutant::CompletionKeepsArrivals) && matches!(arrival, Arrival::Completed { .. }) {
             return (Word::from_bits(next.bits() | LaneField::Arrived.place(word.arrived())), arrival);
         }
+        if let Arrival::Completed { stop, .. } = arrival
+            && self.is(Mutant::CompletionWakesNobody)
+        {
+            return (next, Arrival::Completed { wake: LaneMask::NONE, stop });
+        }
         (next, arrival)
     }
 
@@ -511,7 +524,12 @@ impl Rules {
 
     fn abort_gang<const N: usize>(self, word: Word<N>, epoch: Option<Epoch>) -> Result<(Word<N>, LaneMask), AbortRefused> {
         let epoch = if self.is(Mutant::AbortIgnoresEpoch) { None } else { epoch };
-        word.try_abort_gang(epoch).map(|(next, aborted)| (next, aborted.wake))
+        let (next, aborted) = word.try_abort_gang(epoch)?;
+        Ok(match self.broken {
+            Some(Mutant::AbortWakesNobody) => (next, LaneMask::NONE),
+            Some(Mutant::AbortLosesDrain) => (next.drain(false), aborted.wake),
+            _ => (next, aborted.wake),
+        })
     }
 
     fn quarantine<const N: usize>(self, word: Word<N>, lane: LaneId) -> Option<(Word<N>, LaneMask)> {
@@ -530,9 +548,6 @@ impl Rules {
     fn end_gang<const N: usize>(self, word: Word<N>) -> Option<Word<N>> {
         if self.is(Mutant::EndWaitsForHung) && !word.busy().is_empty() {
             return None;
-        }
-        if self.is(Mutant::EndsForEver) && word.busy().is_empty() && !word.flags().contains(Flags::GANG) {
-            return Some(word);
         }
         let mask = if self.is(Mutant::OldArrivalsStay) { LaneField::Arrived.place(LaneMask::first(N)) } else { 0 };
         let (next, outcome) = Self::blind(word, mask, |word| match word.try_end_gang() {
@@ -558,6 +573,7 @@ fn step_epoch<const N: usize>(word: Word<N>) -> Word<N> {
 #[repr(u8)]
 enum Act {
     Reserve,
+    Backfill,
     HandOverSmall,
     HandOverLease,
     TakeBack,
@@ -599,6 +615,37 @@ enum Act {
 }
 
 const ACTS: usize = Act::Close as usize + 1;
+
+impl Act {
+    /// Whether it is a step of who holds the lane: the thread there, or the dispatcher before it has handed over.
+    fn is_holders(self) -> bool {
+        self.is_owed() || matches!(self, Self::GoOn | Self::Panic | Self::Fault | Self::TimeOut | Self::Revoke)
+    }
+
+    /// Whether the holder has to take this step or another one, if it can. It has to do nothing else: a time-out must not hide a
+    /// wake-up that is missing.
+    fn is_owed(self) -> bool {
+        matches!(
+            self,
+            Self::HandOverSmall
+                | Self::HandOverLease
+                | Self::TakeBack
+                | Self::ReleaseRevoked
+                | Self::Return
+                | Self::Leave
+                | Self::LetGoOfLease
+                | Self::ProbePasses
+                | Self::ProbeFails
+                | Self::Arrive
+                | Self::ArriveLast
+                | Self::ArriveRefused
+                | Self::JudgeWait
+                | Self::JudgeThrough
+                | Self::JudgeStop
+                | Self::JudgeBroken
+        )
+    }
+}
 
 /// What may happen in a search.
 #[derive(Clone, Copy, Debug)]
@@ -671,6 +718,7 @@ impl May {
         when(self.probe && self.quarantine, &[Act::FaultAgain]);
         when(self.ask, &[Act::Ask, Act::Unask, Act::JudgeStop]);
         when(self.drain, &[Act::Drain, Act::EndDrain]);
+        when(self.drain && self.small, &[Act::Backfill]);
         when(self.close, &[Act::Close]);
         acts
     }
@@ -678,7 +726,7 @@ impl May {
 
 /// Every step that anybody can take from `state`: calls `each` with what was done and where it leads, or what it violates.
 fn steps<const N: usize>(state: &State<N>, may: May, rules: Rules, mut each: impl FnMut(Act, usize, Result<State<N>, Property>)) {
-    let dispatcher_is_free = !state.pc.iter().any(|pc| pc.is_with_dispatcher());
+    let dispatcher_is_free = state.is_dispatcher_free();
     for lane in 0..N {
         // Sorted, so that lanes that are alike stand side by side: a step by one is a step by each.
         if lane > 0 && state.lane_code(lane) == state.lane_code(lane - 1) {
@@ -736,7 +784,7 @@ fn holder_steps<const N: usize>(state: &State<N>, at: usize, may: May, rules: Ru
         Pc::Leaving => each(Act::Leave, Ok(released(Pc::Idle))),
         Pc::Lease => {
             each(Act::LetGoOfLease, Ok(to(state, stay, at, Pc::LeaseLeft)));
-            if !state.pc.iter().any(|pc| pc.is_with_dispatcher()) {
+            if state.is_dispatcher_free() {
                 let mut next = to(state, stay, at, Pc::LeaseRevoked);
                 if rules.is(Mutant::LeaseHasNoAtomic) {
                     next.stale = next.stale.with(lane);
@@ -745,6 +793,7 @@ fn holder_steps<const N: usize>(state: &State<N>, at: usize, may: May, rules: Ru
             }
         }
         Pc::LeaseLeft => each(Act::Leave, Ok(released(Pc::Idle))),
+        Pc::LeaseRevoked if rules.is(Mutant::RevokedStaysHeld) => {}
         Pc::LeaseRevoked => each(Act::ReleaseRevoked, Ok(released(Pc::Idle))),
         Pc::Probe => {
             each(Act::ProbePasses, Ok(released(Pc::Probed)));
@@ -777,7 +826,6 @@ fn holder_steps<const N: usize>(state: &State<N>, at: usize, may: May, rules: Ru
                 (act, next.tell(call, verdict).map(|()| next))
             };
             let (act, next) = match rules.judge(word, state.epoch_of_call(call)) {
-                Verdict::Wait if rules.is(Mutant::WaitNeverSleeps) => (Act::JudgeWait, Ok(*state)),
                 Verdict::Wait => (Act::JudgeWait, Ok(to(state, stay, at, Pc::Parked(call)))),
                 Verdict::Through { stop: false } => told(Act::JudgeThrough, Told::Through, Pc::Run(call + 1)),
                 Verdict::Through { stop: true } => told(Act::JudgeStop, Told::Stop, Pc::Run(call + 1)),
@@ -857,6 +905,7 @@ fn dispatcher_lane_steps<const N: usize>(state: &State<N>, at: usize, may: May, 
     let word = state.word;
     let pc = state.pc[at];
     if may.small
+        && let Some(backfills) = rules.admit(state)
         && let Some(next) = rules.reserve(word, lane)
     {
         let outcome = if pc.owns() {
@@ -868,9 +917,9 @@ fn dispatcher_lane_steps<const N: usize>(state: &State<N>, at: usize, may: May, 
         } else if next.asked().contains(lane) {
             Err(Property::AskHitsNoOther)
         } else {
-            Ok(to(state, (next, LaneMask::NONE), at, Pc::Granted))
+            Ok(State { backfills, ..to(state, (next, LaneMask::NONE), at, Pc::Granted) })
         };
-        each(Act::Reserve, outcome);
+        each(if backfills == state.backfills { Act::Reserve } else { Act::Backfill }, outcome);
     }
     if may.probe
         && let Ok(next) = word.try_reserve_probe(lane)
@@ -890,7 +939,11 @@ fn dispatcher_lane_steps<const N: usize>(state: &State<N>, at: usize, may: May, 
     {
         each(Act::Restore, Ok(to(state, (next, LaneMask::NONE), at, Pc::Idle)));
     }
-    if may.quarantine || pc.hangs() {
+    if pc == Pc::Probe && rules.is(Mutant::RestoreHeld) && word.offline().contains(lane) {
+        let next = Word::from_bits(word.bits() & !LaneField::Offline.place(lane.mask()));
+        each(Act::Restore, Ok(to(state, (next, LaneMask::NONE), at, pc)));
+    }
+    if may.quarantine || pc.hangs() && !rules.is(Mutant::HungStaysInService) {
         if let Some((word, wake)) = rules.quarantine(word, lane) {
             // The lane's own member may be among those who sleep.
             let mut next = State { word, ..*state };
@@ -905,7 +958,11 @@ fn dispatcher_lane_steps<const N: usize>(state: &State<N>, at: usize, may: May, 
         // Any lane: the dispatcher asks what it saw running, which may have let go since.
         let next = if word.asked().contains(lane) { word.unask(lane.mask()) } else { word.ask(lane.mask()) };
         let act = if word.asked().contains(lane) { Act::Unask } else { Act::Ask };
-        each(act, Ok(to(state, (next, LaneMask::NONE), at, pc)));
+        let mut next = State { word: next, ..*state };
+        if rules.is(Mutant::AskWakesMembers) {
+            next.wake(word.arrived());
+        }
+        each(act, Ok(next));
     }
 }
 
@@ -920,7 +977,7 @@ fn dispatcher_steps<const N: usize>(state: &State<N>, may: May, rules: Rules, ea
         } else if !next.asked().is_empty() {
             Err(Property::AskHitsNoOther)
         } else {
-            Ok(State { word: next, mail: next.epoch().get() as u8, ..*state })
+            Ok(State { word: next, mail: next.epoch().get() as u8, waits: false, ..*state })
         };
         each(Act::ReserveGang, outcome.map(|next| State { pc: [Pc::Run(0); N], ..next }));
         if may.lease {
@@ -939,12 +996,138 @@ fn dispatcher_steps<const N: usize>(state: &State<N>, may: May, rules: Rules, ea
         each(Act::Abort, Ok(next));
     }
     if may.drain {
-        let on = !word.flags().contains(Flags::DRAIN);
-        each(if on { Act::Drain } else { Act::EndDrain }, Ok(State { word: word.drain(on), ..*state }));
+        // It begins to wait, or does no longer: cancelled, expired, or the policy has changed its mind.
+        let on = !state.waits;
+        let next = State { word: word.drain(on), waits: on, backfills: BACKFILLS, ..*state };
+        each(if on { Act::Drain } else { Act::EndDrain }, Ok(next));
     }
     if may.close && !word.flags().contains(Flags::CLOSED) {
         each(Act::Close, Ok(State { word: word.close(), ..*state }));
     }
+}
+
+/// What is left to do in a state: for the holder of each lane, and before the large request that waits can start.
+#[derive(Clone, Copy)]
+struct Left<const N: usize> {
+    lanes: [u8; N],
+    large: u32,
+}
+
+impl<const N: usize> Left<N> {
+    fn of(state: &State<N>, rules: Rules) -> Self {
+        let waits = |call| rules.judge(state.word, state.epoch_of_call(call)) == Verdict::Wait;
+        let waits = [waits(0), waits(1)];
+        let lanes = state.pc.map(|pc| match pc {
+            Pc::Idle | Pc::Probed => 0,
+            Pc::Leaving | Pc::LeaseLeft | Pc::LeaseRevoked => 1,
+            Pc::Hung => 2,
+            Pc::Small | Pc::Lease | Pc::Probe => 3,
+            Pc::Granted => 4,
+            Pc::MemberHung(call) => Self::run(call) + 1,
+            Pc::Run(call) => Self::run(call),
+            // Less once the verdict is there: whoever was woken has come nearer to its end, whoever sleeps has not.
+            Pc::Arrived(call) if !waits[call as usize] => Self::run(call) - 3,
+            Pc::Arrived(call) | Pc::Completing(call) => Self::run(call) - 1,
+            Pc::Parked(call) => Self::run(call) - 2,
+        });
+        let large = lanes.iter().map(|&left| u32::from(left)).sum::<u32>();
+        // A backfill costs more than the small request that it becomes.
+        Self { lanes, large: large + 5 * u32::from(state.backfills) + u32::from(state.is_gang()) }
+    }
+
+    /// A member that is through so many calls. Each call takes three steps, and leaves less to do than hanging after it.
+    const fn run(calls: u8) -> u8 {
+        2 + 5 * (CALLS - calls)
+    }
+}
+
+/// What the steps that somebody owes in a state come to.
+struct Owed {
+    /// Lanes whose holder moves.
+    moves: LaneMask,
+    /// Lanes that hang, and that the dispatcher takes out of service.
+    gives_up: LaneMask,
+    ends_gang: bool,
+    starts_large: bool,
+}
+
+impl Owed {
+    const NOTHING: Self = Self { moves: LaneMask::NONE, gives_up: LaneMask::NONE, ends_gang: false, starts_large: false };
+
+    fn note(&mut self, act: Act, lane: usize) {
+        match act {
+            Act::Quarantine => self.gives_up = self.gives_up.with(LaneId::new(lane)),
+            Act::EndGang | Act::EndGangOverHung => self.ends_gang = true,
+            Act::ReserveGang => self.starts_large = true,
+            _ if act.is_owed() => self.moves = self.moves.with(LaneId::new(lane)),
+            _ => {}
+        }
+    }
+
+    /// Whether whatever has to end in `state` has somebody who owes a step towards it.
+    fn suffices<const N: usize>(mut self, state: &State<N>, rules: Rules) -> Result<(), Property> {
+        // While the dispatcher is in the middle of something it owes the rest of that, which is a move; and then the others.
+        let is_free = state.is_dispatcher_free();
+        for at in 0..N {
+            let lane = LaneId::new(at);
+            // Of lanes that are alike `steps` moves the first.
+            if at > 0 && state.lane_code(at) == state.lane_code(at - 1) {
+                let before = LaneId::new(at - 1);
+                self.moves = if self.moves.contains(before) { self.moves.with(lane) } else { self.moves };
+                self.gives_up = if self.gives_up.contains(before) { self.gives_up.with(lane) } else { self.gives_up };
+            }
+        }
+        for at in 0..N {
+            let lane = LaneId::new(at);
+            let helped = match state.pc[at] {
+                Pc::Idle | Pc::Probed => true,
+                Pc::Hung | Pc::MemberHung(_) => state.word.offline().contains(lane) || !is_free || self.gives_up.contains(lane),
+                // Asleep though there is a verdict, it is woken by nobody any more.
+                Pc::Parked(call) => {
+                    rules.judge(state.word, state.epoch_of_call(call)) == Verdict::Wait
+                        && !(self.moves.is_empty() && self.gives_up.is_empty())
+                }
+                _ => self.moves.contains(lane),
+            };
+            if !helped {
+                return Err(Property::GrantedEnds);
+            }
+        }
+        if is_free && state.is_gang() && state.held_in_service().is_empty() && !self.ends_gang {
+            return Err(Property::GangEnds);
+        }
+        if state.is_large_due() && !state.is_gang() && state.word.busy().is_empty() && !self.starts_large {
+            return Err(Property::LargeStarts);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a step leaves no more to do than there was, and less if it was owed.
+fn progresses<const N: usize>(
+    (state, left): (&State<N>, &Left<N>),
+    (act, lane): (Act, usize),
+    next: &State<N>,
+    rules: Rules,
+) -> Result<(), Property> {
+    let after = Left::of(next, rules);
+    for at in 0..N {
+        let begins = !state.pc[at].owns();
+        let hangs = act == Act::Hang && at == lane;
+        if after.lanes[at] > left.lanes[at] && !begins && !hangs {
+            return Err(Property::BoundedSteps);
+        }
+    }
+    if act.is_holders() && after.lanes[lane] >= left.lanes[lane] {
+        return Err(Property::BoundedSteps);
+    }
+    if state.is_gang() && next.is_gang() && !state.held_in_service().covers(next.held_in_service()) {
+        return Err(Property::GangEnds);
+    }
+    if state.is_large_due() && next.is_large_due() && after.large > left.large && act != Act::Hang {
+        return Err(Property::LargeStarts);
+    }
+    Ok(())
 }
 
 /// The codes of the states seen, in the order in which they were: an index is a state's number.
@@ -1001,6 +1184,10 @@ struct Covered {
     states: usize,
     edges: u64,
     acts: [u64; ACTS],
+    /// Of the states, those in which a request has to end, a gang has to, and a large request has to start.
+    pending: usize,
+    gangs: usize,
+    larges: usize,
 }
 
 /// How a property was violated: what, and the shortest way there.
@@ -1018,22 +1205,24 @@ impl fmt::Debug for Violation {
 /// Searches every state that can be reached.
 fn explore<const N: usize>(may: May, rules: Rules) -> Result<Covered, Violation> {
     let mut seen = Seen::new(State::<N>::START.code());
-    let mut covered = Covered { states: 0, edges: 0, acts: [0; ACTS] };
+    let mut covered = Covered { states: 0, edges: 0, acts: [0; ACTS], pending: 0, gangs: 0, larges: 0 };
     while covered.states < seen.codes.len() {
         let number = covered.states;
         let state = State::<N>::of(seen.codes[number]);
+        let left = Left::of(&state, rules);
+        let mut owed = Owed::NOTHING;
         let mut violated = None;
         steps(&state, may, rules, |act, lane, next| {
             covered.edges += 1;
             covered.acts[act as usize] += 1;
+            owed.note(act, lane);
             let checked = match next {
-                Ok(next) if state.obliges(act, lane) && next.rank() >= state.rank() => {
-                    Err((Property::ObligedStepsEnd, Some(next)))
-                }
                 Ok(mut next) => {
                     next.forget();
                     let is_new = seen.add(next.code(), number as u32);
-                    if is_new { next.check(rules).map_err(|property| (property, Some(next))) } else { Ok(()) }
+                    let checked = if is_new { next.check(rules) } else { Ok(()) };
+                    let checked = checked.and_then(|()| progresses((&state, &left), (act, lane), &next, rules));
+                    checked.map_err(|property| (property, Some(next)))
                 }
                 Err(property) => Err((property, None)),
             };
@@ -1046,7 +1235,14 @@ fn explore<const N: usize>(may: May, rules: Rules) -> Result<Covered, Violation>
             trace.push_str(&line(act, lane, next.as_ref()));
             return Err(Violation { property, trace });
         }
+        if let Err(property) = owed.suffices(&state, rules) {
+            let trace = trace::<N>(&seen, number, may, rules) + "  and nobody owes a step towards it\n";
+            return Err(Violation { property, trace });
+        }
         covered.states += 1;
+        covered.pending += usize::from(left.lanes.iter().any(|&left| left > 0));
+        covered.gangs += usize::from(state.is_gang());
+        covered.larges += usize::from(state.is_large_due());
     }
     Ok(covered)
 }
@@ -1086,7 +1282,12 @@ fn search<const N: usize>(may: May) -> Covered {
     for act in may.expected() {
         assert!(covered.acts[act as usize] > 0, "width {N} never saw {act:?}: {covered:?}");
     }
-    println!("searched width {N}: {} states, {} edges, {:.1} s", covered.states, covered.edges, start.elapsed().as_secs_f64());
+    assert!(covered.larges > 0 || !may.drain, "width {N} never saw a large request wait: {covered:?}");
+    let Covered { states, edges, pending, gangs, larges, .. } = covered;
+    println!("searched width {N}: {states} states, {edges} edges, {:.1} s", start.elapsed().as_secs_f64());
+    println!(
+        "    to come to an end from: {pending} states with a request, {gangs} with a gang; to start from: {larges} with a large"
+    );
     covered
 }
 
@@ -1108,6 +1309,11 @@ fn width_4_gangs() {
     search::<4>(GANGS);
 }
 
+#[test]
+fn width_4_with_a_large_that_waits() {
+    search::<4>(May { small: true, drain: true, panic: true, hang: true, ..May::ONLY_GANGS });
+}
+
 /// What a mutant does, and what it takes to see it: the fewest powers, so that the reason is plain.
 fn refute(mutant: Mutant, property: Property, may: May) {
     match explore::<3>(may, Rules { broken: Some(mutant) }) {
@@ -1124,7 +1330,6 @@ fn refute(mutant: Mutant, property: Property, may: May) {
 fn the_search_sees_every_mutant() {
     let gangs = May::ONLY_GANGS;
     let ask = May { ask: true, ..gangs };
-    let hang = May { hang: true, ..gangs };
     let time_out = May { time_out: true, ..gangs };
     let small = May { small: true, ..gangs };
     let slow = May { quarantine: true, ..gangs };
@@ -1132,10 +1337,6 @@ fn the_search_sees_every_mutant() {
     refute(Mutant::EndClearsStop, Property::OneVerdict, May { ask: true, ..slow });
     refute(Mutant::ArriveInTwoSteps, Property::OneVerdict, time_out);
     refute(Mutant::OldArrivalsStay, Property::ThroughMeansAllArrived, gangs);
-    refute(Mutant::QuarantineKeepsGang, Property::NothingWedges, hang);
-    refute(Mutant::ReleaseWakesNobody, Property::NothingWedges, gangs);
-    refute(Mutant::EndWaitsForHung, Property::NothingWedges, hang);
-    refute(Mutant::JudgeTrustsMembers, Property::NothingWedges, gangs);
     refute(Mutant::JudgeLooksAtEpochLast, Property::OneVerdict, May { panic: true, ..gangs });
     refute(Mutant::JudgeReadsAsk, Property::OneVerdict, ask);
     refute(Mutant::ArriveAfterAbort, Property::OneVerdict, time_out);
@@ -1147,10 +1348,33 @@ fn the_search_sees_every_mutant() {
     refute(Mutant::GangOverBusy, Property::AllOrNothing, small);
     refute(Mutant::GangOverOffline, Property::OfflineStaysFree, May { fault: true, ..gangs });
     refute(Mutant::LeaseHasNoAtomic, Property::OneOwner, May { lease: true, ..small });
-    refute(Mutant::DrainRefusesGang, Property::WaitingLargeStarts, May { drain: true, ..gangs });
-    refute(Mutant::RefusedTriesAgain, Property::ObligedStepsEnd, gangs);
-    refute(Mutant::WaitNeverSleeps, Property::ObligedStepsEnd, gangs);
-    refute(Mutant::EndsForEver, Property::ObligedStepsEnd, gangs);
+    refute(Mutant::GangKeepsDrain, Property::DrainIsForSomebody, May { drain: true, ..gangs });
+}
+
+#[test]
+fn the_search_sees_what_never_ends() {
+    let gangs = May::ONLY_GANGS;
+    let hang = May { hang: true, ..gangs };
+    let panic = May { panic: true, ..gangs };
+    let drain = May { drain: true, ..gangs };
+    // Asleep for ever.
+    refute(Mutant::ReleaseWakesNobody, Property::GrantedEnds, gangs);
+    refute(Mutant::CompletionWakesNobody, Property::GrantedEnds, gangs);
+    refute(Mutant::AbortWakesNobody, Property::GrantedEnds, panic);
+    refute(Mutant::QuarantineKeepsGang, Property::GrantedEnds, hang);
+    // Nobody's to end.
+    refute(Mutant::HungStaysInService, Property::GrantedEnds, hang);
+    refute(Mutant::RevokedStaysHeld, Property::GrantedEnds, May { lease: true, ..gangs });
+    refute(Mutant::EndWaitsForHung, Property::GangEnds, hang);
+    refute(Mutant::GangWaitsForDrain, Property::LargeStarts, drain);
+    // Busy for ever: but for the first, in no state of these is everybody stuck.
+    // Woken without a verdict, it sleeps again.
+    refute(Mutant::JudgeTrustsMembers, Property::BoundedSteps, gangs);
+    refute(Mutant::RefusedTriesAgain, Property::BoundedSteps, gangs);
+    refute(Mutant::AskWakesMembers, Property::BoundedSteps, May { ask: true, ..gangs });
+    refute(Mutant::RestoreHeld, Property::GangEnds, May { fault: true, probe: true, ..gangs });
+    refute(Mutant::AdmitsUnderDrain, Property::LargeStarts, May { small: true, ..drain });
+    refute(Mutant::AbortLosesDrain, Property::LargeStarts, May { small: true, panic: true, ..drain });
 }
 
 /// Minutes and gigabytes: `tools/ci/search.sh` runs it, in a release build.
@@ -1171,4 +1395,11 @@ fn width_8_in_full() {
     search::<8>(May { small: true, fault: true, probe: true, ..May::ONLY_GANGS });
     search::<8>(May { small: true, hang: true, probe: true, quarantine: true, ..GANGS });
     search::<8>(May { small: true, lease: true, ..May::ONLY_GANGS });
+    let drain = May { small: true, drain: true, ..May::ONLY_GANGS };
+    search::<8>(drain);
+    search::<8>(May { hang: true, ..drain });
+    search::<8>(May { panic: true, abort: true, ..drain });
+    search::<8>(May { panic: true, abort: true, time_out: true, fault: true, ..drain });
+    search::<8>(May { lease: true, ..drain });
+    search::<8>(May { hang: true, probe: true, ..drain });
 }
