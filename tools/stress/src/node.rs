@@ -4,16 +4,17 @@ use crate::random::Random;
 use phalanx::observe::Terminal;
 use phalanx::scheduler::policy::POLICIES;
 use phalanx::{
-    Class, Device, DeviceError, DeviceFault, Gang, LaneId, Phalanx, Recovery, Request, RequestError, RequestId, Shutdown, Ticket,
-    Wait, Watchdog,
+    Builder, Class, Device, DeviceError, DeviceFault, Gang, LaneId, Phalanx, Recovery, Request, RequestError, RequestId,
+    Shutdown, Ticket, Wait, Watchdog,
 };
 use phalanx_sim::record::{Header, LogReader, LogWriter, Mode, replay};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const LANES: usize = 8;
-const USERS: u64 = 3;
+pub(crate) const USERS: u64 = 3;
 const QUEUE: [usize; 2] = [64, 16];
 /// So long under one policy at the most: the log of a round is kept in memory.
 const ROUND: Duration = Duration::from_secs(5);
@@ -26,12 +27,24 @@ const PLANNED: &str = "planned:";
 struct Board([AtomicU64; LANES]);
 
 /// A device that fails.
-struct Faulty {
+pub(crate) struct Faulty {
     board: Arc<Board>,
     /// One for each lane: a device draws on its lane's thread.
     random: [Mutex<Random>; LANES],
     /// Whether lanes go out of service, probes fail, and the device hangs.
     breaks: bool,
+    /// Nothing fails while this is set.
+    calm: AtomicBool,
+}
+
+impl Faulty {
+    pub(crate) fn set_calm(&self, calm: bool) {
+        self.calm.store(calm, Ordering::Relaxed);
+    }
+
+    fn is_calm(&self) -> bool {
+        self.calm.load(Ordering::Relaxed)
+    }
 }
 
 /// How long a request that is meant to hang may run. Those that are meant to have none have the node's.
@@ -43,7 +56,7 @@ fn hang(random: &mut Random) -> Duration {
     Duration::from_micros(if random.one_in(2) { 1_800 + random.below(600) } else { 4_000 + random.below(8_000) })
 }
 
-struct Lane {
+pub(crate) struct Lane {
     id: LaneId,
     board: Arc<Board>,
 }
@@ -57,7 +70,7 @@ impl Device for Faulty {
         Ok(Lane { id, board: Arc::clone(&self.board) })
     }
     fn begin(&self, lane: &mut Lane, request: RequestId) -> Result<(), DeviceError> {
-        if self.random[lane.id.index()].lock().unwrap().one_in(500) {
+        if !self.is_calm() && self.random[lane.id.index()].lock().unwrap().one_in(500) {
             return Err(DeviceError::new(lane.id, DeviceFault::Request, "planned: not begun"));
         }
         let before = lane.board.0[lane.id.index()].swap(request.0 + 1, Ordering::SeqCst);
@@ -67,6 +80,9 @@ impl Device for Faulty {
     fn finish(&self, lane: &mut Lane, request: RequestId) -> Result<(), DeviceError> {
         let before = lane.board.0[lane.id.index()].swap(0, Ordering::SeqCst);
         assert_eq!(before, request.0 + 1, "ISOLATION: another came while {request} was on {}", lane.id);
+        if self.is_calm() {
+            return Ok(());
+        }
         let (out, panics, fails) = {
             let mut random = self.random[lane.id.index()].lock().unwrap();
             (random.one_in(1_000), random.one_in(4_000), random.one_in(500))
@@ -85,6 +101,7 @@ impl Device for Faulty {
             (random.below(20), hang(&mut random))
         };
         match kind {
+            _ if self.is_calm() => {}
             0..5 => return Err(DeviceError::new(id, DeviceFault::Lane, "planned: a probe")),
             5 => panic!("{PLANNED} a probe"),
             6 => std::thread::sleep(time),
@@ -145,8 +162,32 @@ fn large(random: &mut Random) -> Request<Lane, Vec<()>> {
     })
 }
 
+/// Sends so many requests without trouble through a calm node: 40 at a time, one in 20 large. How long that took.
+pub(crate) fn pace(node: &Phalanx<Faulty>, requests: u64, ends: &mut Ends) -> Duration {
+    let began = Instant::now();
+    let mut smalls: VecDeque<Ticket<()>> = VecDeque::new();
+    for i in 0..requests {
+        if i % 20 == 19 {
+            let large = node.submit(Request::large(|_: &mut Lane, gang: &Gang<'_>| gang.barrier()));
+            match large {
+                Ok(large) => count(ends, &large.wait()),
+                Err(_) => turned_away(ends),
+            }
+        }
+        match node.submit(Request::small(|_: &mut Lane| spin(Duration::from_micros(2)))) {
+            Ok(ticket) => smalls.push_back(ticket),
+            Err(_) => turned_away(ends),
+        }
+        if smalls.len() > 40 {
+            smalls.pop_front().into_iter().for_each(|ticket| count(ends, &ticket.wait()));
+        }
+    }
+    smalls.into_iter().for_each(|ticket| count(ends, &ticket.wait()));
+    began.elapsed()
+}
+
 /// What became of requests, by `Terminal`.
-type Ends = [u64; 6];
+pub(crate) type Ends = [u64; 6];
 
 fn count<T>(ends: &mut Ends, result: &Result<T, RequestError>) {
     let end = match result {
@@ -164,25 +205,33 @@ fn turned_away(ends: &mut Ends) {
     std::thread::yield_now();
 }
 
-/// Submits, keeps some tickets for a while, cancels some.
-fn user(node: &Phalanx<Faulty>, mut random: Random, until: Instant) -> Ends {
+/// Submits while it is to, which it asks with the number of requests that were taken; keeps some tickets for a while, cancels some.
+pub(crate) fn user(node: &Phalanx<Faulty>, mut random: Random, goes_on: impl Fn(u64) -> bool) -> Ends {
     let mut ends = Ends::default();
+    let mut taken = 0;
     let mut smalls: Vec<Ticket<()>> = Vec::new();
     let mut larges: Vec<Ticket<Vec<()>>> = Vec::new();
-    while Instant::now() < until {
+    while goes_on(taken) {
+        taken += 1;
         let deadline = random.one_in(4).then(|| Duration::from_nanos(random.below(3_000_000)));
         if random.one_in(6) {
             let request = large(&mut random);
             // On a node that has lost a lane a large request waits until its deadline.
             match node.submit(request.deadline(deadline.unwrap_or(Duration::from_millis(100)))) {
                 Ok(ticket) => larges.push(ticket),
-                Err(_) => turned_away(&mut ends),
+                Err(_) => {
+                    taken -= 1;
+                    turned_away(&mut ends);
+                }
             }
         } else {
             let request = small(&mut random);
             match node.submit(if let Some(deadline) = deadline { request.deadline(deadline) } else { request }) {
                 Ok(ticket) => smalls.push(ticket),
-                Err(_) => turned_away(&mut ends),
+                Err(_) => {
+                    taken -= 1;
+                    turned_away(&mut ends);
+                }
             }
         }
         if random.one_in(8) {
@@ -201,8 +250,8 @@ fn user(node: &Phalanx<Faulty>, mut random: Random, until: Instant) -> Ends {
     ends
 }
 
-/// Stresses a node for so long. Whether all was well.
-pub(crate) fn stress(time: Duration, seed: u64, events: Option<&str>) -> bool {
+/// Panics that are meant are not printed, and the others are counted.
+pub(crate) fn count_unplanned_panics() {
     std::panic::set_hook(Box::new({
         let print = std::panic::take_hook();
         move |info| {
@@ -216,6 +265,16 @@ pub(crate) fn stress(time: Duration, seed: u64, events: Option<&str>) -> bool {
             }
         }
     }));
+}
+
+/// How many panics nobody had planned.
+pub(crate) fn unplanned_panics() -> u64 {
+    UNPLANNED.load(Ordering::Relaxed)
+}
+
+/// Stresses a node for so long. Whether all was well.
+pub(crate) fn stress(time: Duration, seed: u64, events: Option<&str>) -> bool {
+    count_unplanned_panics();
     let end = Instant::now() + time;
     let length = ROUND.min(time / POLICIES.len() as u32).max(Duration::from_millis(100));
     let mut ok = true;
@@ -230,16 +289,15 @@ pub(crate) fn stress(time: Duration, seed: u64, events: Option<&str>) -> bool {
 /// Panics that nobody had planned.
 static UNPLANNED: AtomicU64 = AtomicU64::new(0);
 
-fn round(number: u64, length: Duration, seed: u64, events: Option<&str>) -> bool {
-    let policy = POLICIES[(number % POLICIES.len() as u64) as usize].name;
-    let seed = seed.wrapping_add(number << 32);
+/// A node with everything that can go wrong set to go wrong soon.
+pub(crate) fn builder(policy: &str, wait: Wait, breaks: bool, seed: u64) -> Builder<Faulty> {
     let device = Faulty {
         board: Arc::default(),
         random: std::array::from_fn(|lane| Mutex::new(Random::new(seed ^ (lane as u64 + 1) << 20))),
-        breaks: number % 2 == 1,
+        breaks,
+        calm: AtomicBool::new(false),
     };
-    let wait = [Wait::Park, Wait::SpinThenPark, Wait::Spin][(number % 3) as usize];
-    let node = Phalanx::builder()
+    Phalanx::builder()
         .lanes(LANES)
         .device(device)
         .policy(policy.parse().expect("a policy's own name"))
@@ -254,9 +312,13 @@ fn round(number: u64, length: Duration, seed: u64, events: Option<&str>) -> bool
             probe_limit: 2 * LIMIT,
             ..Recovery::default()
         })
-        .events(1 << 20)
-        .build()
-        .expect("a node of eight lanes");
+}
+
+fn round(number: u64, length: Duration, seed: u64, events: Option<&str>) -> bool {
+    let policy = POLICIES[(number % POLICIES.len() as u64) as usize].name;
+    let seed = seed.wrapping_add(number << 32);
+    let wait = [Wait::Park, Wait::SpinThenPark, Wait::Spin][(number % 3) as usize];
+    let node = builder(policy, wait, number % 2 == 1, seed).events(1 << 20).build().expect("a node of eight lanes");
     let header = Header {
         mode: Mode::Real,
         lanes: LANES,
@@ -288,7 +350,7 @@ fn round(number: u64, length: Duration, seed: u64, events: Option<&str>) -> bool
             .map(|i| {
                 scope.spawn({
                     let node = &node;
-                    move || user(node, Random::new(seed ^ i << 10), until)
+                    move || user(node, Random::new(seed ^ i << 10), |_| Instant::now() < until)
                 })
             })
             .collect();
@@ -309,7 +371,7 @@ fn round(number: u64, length: Duration, seed: u64, events: Option<&str>) -> bool
     {
         eprintln!("phalanx-stress: {path}: {error}");
     }
-    let mut ok = report.complete && report.offline.covers(report.busy) && !hangs && UNPLANNED.load(Ordering::Relaxed) == 0;
+    let mut ok = report.complete && report.offline.covers(report.busy) && !hangs && unplanned_panics() == 0;
     for end in Terminal::ALL {
         let theirs: u64 = ends.iter().map(|ends| ends[end as usize]).sum();
         let ours: u64 = Class::ALL.iter().map(|&class| now.count(class, end)).sum();
