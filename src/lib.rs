@@ -68,4 +68,4 @@ pub use runtime::{
     Admission, BuildError, Builder, Cancel, CancelOnDrop, Drive, Fault, Gang, GangBroken, Health, LaneHealth, LaneState, Phalanx,
     Phase, Recovery, RejectReason, Rejected, Request, RequestError, Running, Shutdown, Ticket, Turn, Wait, Watchdog,
 };
-pub use types::{Class, Epoch, LaneId, LaneMask, ModelKey, Nanos, RequestId};
+pub use types::{Class, Epoch, LaneId, LaneMask, ModelKey, Nanos, RequestId, TenantKey};

@@ -303,6 +303,28 @@ impl ModelKey {
     }
 }
 
+/// Whom a request belongs to: 64 bits of a name, or a number of the caller's. It counts where the small queue is shared between tenants.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
+pub struct TenantKey(pub u64);
+
+impl TenantKey {
+    /// Nobody in particular. Those without a tenant are one tenant together.
+    pub const NONE: Self = Self(0);
+
+    /// The key of a tenant's name, made as [`ModelKey::of`] is.
+    #[must_use]
+    pub const fn of(name: &str) -> Self {
+        Self(ModelKey::of(name).0)
+    }
+
+    /// Whether it is [`TenantKey::NONE`].
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.0 == 0
+    }
+}
+
 /// A moment or a span of the monotonic time, in nanoseconds; moments count from the node's start.
 ///
 /// 2^64 ns are 584 years. Arithmetic saturates: a deadline that is "for ever" stays for ever, and a clock that steps back gives

@@ -5,8 +5,8 @@
 //! A sequence that failed is kept in `tests/scheduler_fuzz.regressions` and tried first from then on. `PROPTEST_CASES` says how many are tried.
 
 use phalanx::scheduler::policy::POLICIES;
-use phalanx::scheduler::{Decision, Decisions, End, Event, Job, JobRef, Limits, Scheduler};
-use phalanx::{Class, LaneId, LaneMask, ModelKey, Nanos, RequestId};
+use phalanx::scheduler::{Decision, Decisions, End, Event, Job, JobRef, Limits, Scheduler, Sharing};
+use phalanx::{Class, LaneId, LaneMask, ModelKey, Nanos, RequestId, TenantKey};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use std::collections::BTreeMap;
@@ -17,9 +17,11 @@ enum Step {
     Arrive {
         large: bool,
         deadline: Option<u64>,
+        finish_by: Option<u64>,
         target: Option<u64>,
         expected: Option<u64>,
         model: u8,
+        tenant: u8,
     },
     Cancel(usize),
     Finish {
@@ -45,8 +47,11 @@ fn step() -> impl Strategy<Value = Step> {
     let time = || prop_oneof![4 => 0_u64..2_000_000, 1 => Just(u64::MAX), 1 => any::<u64>()];
     let maybe = move || proptest::option::weighted(0.3, time());
     prop_oneof![
-        10 => (any::<bool>(), maybe(), maybe(), maybe(), 0_u8..4)
-            .prop_map(|(large, deadline, target, expected, model)| Step::Arrive { large, deadline, target, expected, model }),
+        12 => (prop::bool::weighted(0.3), maybe(), maybe(), maybe(), maybe(), 0_u8..4, 0_u8..6).prop_map(
+            |(large, deadline, finish_by, target, expected, model, tenant)| {
+                Step::Arrive { large, deadline, finish_by, target, expected, model, tenant }
+            }
+        ),
         2 => any::<usize>().prop_map(Step::Cancel),
         10 => (any::<usize>(), 0_u8..3, time()).prop_map(|(choice, end, ran)| Step::Finish { choice, end, ran }),
         2 => (any::<u8>(), any::<bool>()).prop_map(|(lane, up)| Step::Lane { lane, up }),
@@ -54,6 +59,11 @@ fn step() -> impl Strategy<Value = Step> {
         3 => Just(Step::Tick),
         1 => Just(Step::Close),
     ]
+}
+
+/// How much later a step is. Some jumps are by as much as a clock can hold.
+fn later() -> impl Strategy<Value = u64> {
+    prop_oneof![30 => 0_u64..1_000_000, 1 => any::<u64>(), 1 => 0..u64::MAX / 64]
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -84,7 +94,7 @@ impl Onlooker {
                     self.jobs.insert(job.id.0, (job, State::Queued(arrived.expect("an arrival"))));
                 }
                 Decision::Refuse { .. } => answered += 1,
-                Decision::Expire(job) => {
+                Decision::Expire(job) | Decision::Shed { job, .. } => {
                     let was = self.jobs.remove(&job.id.0);
                     assert!(matches!(was, Some((_, State::Queued(_)))), "expired, but was {was:?}");
                 }
@@ -124,10 +134,13 @@ impl Onlooker {
     }
 }
 
-fn run(policy: &str, lanes: usize, queue: [usize; 2], steps: &[(u64, Step)]) {
+fn run(policy: &str, lanes: usize, queue: [usize; 2], sharing: Option<Sharing>, steps: &[(u64, Step)]) {
     let mut limits = Limits::new(lanes).unwrap();
     for class in Class::ALL {
         limits = limits.queue(class, queue[class.index()]).unwrap();
+    }
+    if let Some(sharing) = sharing {
+        limits = limits.sharing(sharing).unwrap();
     }
     let spec: phalanx::scheduler::PolicySpec = policy.parse().unwrap();
     let mut scheduler = Scheduler::new(limits, spec.build(lanes));
@@ -153,10 +166,12 @@ fn run(policy: &str, lanes: usize, queue: [usize; 2], steps: &[(u64, Step)]) {
         let at = if later % 7 == 6 { now - Nanos(*later) } else { now + Nanos(*later) };
         now = now.max(at);
         match *step {
-            Step::Arrive { large, deadline, target, expected, model } => {
+            Step::Arrive { large, deadline, finish_by, target, expected, model, tenant } => {
                 let class = if large { Class::Large } else { Class::Small };
                 let mut job = Job::new(RequestId(number as u64), class, at);
                 job.deadline = deadline.map(|after| now + Nanos(after));
+                job.finish_by = finish_by.map(|after| now + Nanos(after));
+                job.tenant = TenantKey(u64::from(tenant));
                 job.target = target.map(|after| now + Nanos(after));
                 job.expected = expected.map(Nanos);
                 job.model = ModelKey(u64::from(model));
@@ -222,11 +237,12 @@ proptest! {
     #[test]
     fn any_events_under_every_policy(
         lanes in 1_usize..=8,
-        queue in [1_usize..12, 1_usize..6],
-        steps in proptest::collection::vec((0_u64..1_000_000, step()), 0..120),
+        queue in [1_usize..40, 1_usize..6],
+        sharing in proptest::option::of((1_usize..=4, 1_usize..30).prop_map(|(lines, most)| Sharing { lines, most })),
+        steps in proptest::collection::vec((later(), step()), 0..160),
     ) {
         for policy in POLICIES {
-            run(policy.name, lanes, queue, &steps);
+            run(policy.name, lanes, queue, sharing, &steps);
         }
     }
 }

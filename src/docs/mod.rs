@@ -1,5 +1,8 @@
 //! Long texts.
 
+#[doc = include_str!("admission.md")]
+pub mod admission {}
+
 #[doc = include_str!("faults.md")]
 pub mod faults {}
 

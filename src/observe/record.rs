@@ -9,7 +9,7 @@
 //! | key | record | further fields |
 //! |---|---|---|
 //! | `event` | [`Event`]: `arrive`, `refused`, `cancel`, `finish`, `lane_down`, `lane_up`, `close`, `tick` | the event's own |
-//! | `decision` | [`Decision`]: `admit`, `refuse`, `expire`, `start_small`, `start_large`, `drain_on`, `drain_off` | the decision's own |
+//! | `decision` | [`Decision`]: `admit`, `refuse`, `expire`, `shed`, `start_small`, `start_large`, `drain_on`, `drain_off` | the decision's own |
 //! | `span` | [`LaneSpan`]: the request that held a lane | `class`, `lane`, `reserved`, `started`, `ended` |
 //! | `outcome` | [`Outcome`]: `completed`, `failed`, `expired`, `cancelled`, `shut_down`, `rejected` | `id`, `class`, `submitted`, `started`, `ended`, `slo_met` |
 //! | `lane_care` | [`LaneCare`]: `fault`, `probe`, `passed`, `failed`, `let_go` | `lane`, `fault` (why, for a fault and a failed probe) |
@@ -111,7 +111,7 @@ pub enum Terminal {
     Completed,
     /// It ran, and a panic, a device error or a broken gang ended it.
     Failed,
-    /// Its deadline passed before it started.
+    /// Its deadline passed before it started, or it could not end in time any more.
     Expired,
     /// Its owner took it back before it started.
     Cancelled,

@@ -11,8 +11,9 @@ pub enum Admission {
     /// All of them. One that does not start by its deadline expires then.
     #[default]
     All,
-    /// Those that are expected to start by their deadlines, by [`Phalanx::estimate_start`](super::Phalanx::estimate_start); the others are
-    /// handed back at once, with the estimate. Those without a deadline are all taken.
+    /// Those that are expected to start by their deadlines, by [`Phalanx::estimate_start`](super::Phalanx::estimate_start), and to end by
+    /// [`Request::finish_by`](super::Request::finish_by) with what they expect themselves; the others are handed back at once, with the
+    /// estimate. Those that name neither are all taken.
     InTime {
         /// One in so many of those that would be turned away is taken all the same, so that an estimate that is too long is found out: what
         /// is turned away teaches nothing. 0 and 1 take all.

@@ -17,6 +17,7 @@ use crate::types::{LaneId, LaneMask, Nanos, RequestId};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// No slot: on its way to the dispatcher, not in the scheduler's table yet.
 pub(crate) const NO_SLOT: u32 = u32::MAX;
@@ -35,7 +36,8 @@ pub(crate) struct Header {
     slot: AtomicU32,
     /// How long it may hold its lanes; 0: as long as the node lets it. Its owner's until it is submitted, the dispatcher's from then on.
     limit_ns: AtomicU64,
-    /// Why the dispatcher gave it up: the lanes, and `MISSING` or not.
+    /// Why the dispatcher gave it up: the lanes, and `MISSING` or not. For one that expired since it could not end in time any more: how long
+    /// it would have taken, in ns.
     reason: AtomicU64,
 }
 
@@ -72,6 +74,22 @@ impl Header {
     fn blame_missing(&self, lanes: LaneMask) {
         // ORDERING: Relaxed, as above.
         self.reason.store(lanes.bits() | MISSING, Ordering::Relaxed);
+    }
+
+    /// For the dispatcher: sheds a queued request, which would take so long. Whether this was what ended it.
+    pub(crate) fn shed(&self, run: Nanos) -> bool {
+        // ORDERING: Relaxed: `Life::end` passes it on. 0 means that its deadline has passed.
+        self.reason.store(run.0.max(1), Ordering::Relaxed);
+        self.give_up(Phase::Queued, Phase::Expired)
+    }
+
+    /// Why it expired, which it did.
+    fn expired_for(&self) -> RequestError {
+        // ORDERING: Relaxed: `Life::verdict` has acquired it.
+        match self.reason.load(Ordering::Relaxed) {
+            0 => RequestError::Expired,
+            run => RequestError::TooLate { run: Duration::from_nanos(run) },
+        }
     }
 
     /// Why the dispatcher gave it up, which it did.
@@ -211,7 +229,7 @@ type Output<T> = UnsafeCell<Option<Result<T, RequestError>>>;
 fn take_output<T>(header: &Header, output: &Output<T>) -> Result<T, RequestError> {
     let verdict = header.life.verdict();
     match verdict.phase {
-        Phase::Expired => Err(RequestError::Expired),
+        Phase::Expired => Err(header.expired_for()),
         Phase::Cancelled => Err(RequestError::Cancelled),
         Phase::ShutDown => Err(RequestError::ShutDown),
         _ if verdict.given_up && !mutant("cell.take:ignores-given-up") => Err(header.given_up_for()),

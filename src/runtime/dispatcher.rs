@@ -620,11 +620,11 @@ impl<L: 'static> Dispatcher<L> {
             let header = request.header();
             match header.slot() {
                 NO_SLOT => header.set_slot(WITHDRAWN),
-                GONE => self.shared.door(header.job.class).leave(),
+                GONE => self.shared.leave(&header.job),
                 slot => {
                     let job = JobRef { slot, id: header.job.id };
                     self.unqueue(job);
-                    self.shared.door(header.job.class).leave();
+                    self.shared.leave(&header.job);
                     self.over(now, &*request, Terminal::Cancelled, None, now);
                     self.tell(now, Event::Cancel(job));
                 }
@@ -640,7 +640,7 @@ impl<L: 'static> Dispatcher<L> {
         if cancelled && header.slot() != WITHDRAWN {
             header.set_slot(GONE);
         } else {
-            self.shared.door(header.job.class).leave();
+            self.shared.leave(&header.job);
         }
     }
 
@@ -721,9 +721,12 @@ impl<L: 'static> Dispatcher<L> {
                     drop_quietly(request);
                 }
             }
-            Decision::Expire(job) => {
+            Decision::Expire(job) | Decision::Shed { job, .. } => {
                 if let Some(request) = self.unqueue(job) {
-                    let expired = request.header().give_up(Phase::Queued, Phase::Expired);
+                    let expired = match decision {
+                        Decision::Shed { run, .. } => request.header().shed(run),
+                        _ => request.header().give_up(Phase::Queued, Phase::Expired),
+                    };
                     let terminal = if expired { Terminal::Expired } else { Terminal::Cancelled };
                     self.left(request.header(), !expired);
                     self.over(now, &*request, terminal, None, now);
@@ -931,7 +934,7 @@ impl<L: 'static> Dispatcher<L> {
             let Some(request) = self.shared.cancelled.pop() else { break };
             progress = true;
             match request.header().slot() {
-                GONE => self.shared.door(request.header().job.class).leave(),
+                GONE => self.shared.leave(&request.header().job),
                 _ => request.header().set_slot(WITHDRAWN),
             }
             drop_quietly(request);

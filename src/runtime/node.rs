@@ -14,10 +14,10 @@ use super::wait::{Bell, Wait, Waiting};
 use super::worker::{Mail, Report, Worker};
 use crate::device::{Device, DeviceError, DeviceFault, Emulated};
 use crate::observe::{Record, Terminal};
-use crate::scheduler::{Limits, LimitsError, Policy, PolicySpec, Scheduler};
+use crate::scheduler::{Job, Limits, LimitsError, Policy, PolicySpec, Scheduler, Sharing};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{ArrayQueue, Condvar, Mutex, MutexGuard, UnsafeCell, body, mutant, order, thread, thread_token};
-use crate::types::{Class, LaneId, LaneMask, MAX_LANES, Nanos, RequestId};
+use crate::types::{Class, LaneId, LaneMask, MAX_LANES, Nanos, RequestId, TenantKey};
 use crate::word::{View, Word, new_word};
 use crossbeam_utils::CachePadded;
 use std::fmt;
@@ -94,12 +94,16 @@ pub(crate) struct Shared<L> {
     pub(crate) pulse: CachePadded<Pulse>,
     boxes: Box<[CachePadded<LaneBox<L>>]>,
     doors: [CachePadded<Door>; 2],
+    /// Where the small queue is shared between tenants: how, and a door for each line of it.
+    lines: Option<(Sharing, Box<[CachePadded<Door>]>)>,
     next_id: CachePadded<AtomicU64>,
     closing: AtomicU32,
     stopping: AtomicBool,
     stopped: Latch,
     /// The lanes for which larges wait no longer; none while they may come.
     missing: AtomicU64,
+    /// The token of the thread that drives the dispatcher, 0 for none.
+    driving: CachePadded<AtomicUsize>,
 }
 
 const OPEN: u32 = 0;
@@ -123,11 +127,15 @@ impl<L> Shared<L> {
             pulse: CachePadded::new(Pulse::new()),
             boxes: (0..limits.lanes()).map(|_| CachePadded::new(LaneBox::new())).collect(),
             doors: queue.map(|capacity| CachePadded::new(Door::new(capacity))),
+            lines: limits
+                .shared()
+                .map(|sharing| (sharing, (0..sharing.lines).map(|_| CachePadded::new(Door::new(sharing.most))).collect())),
             next_id: CachePadded::new(AtomicU64::new(0)),
             closing: AtomicU32::new(OPEN),
             stopping: AtomicBool::new(false),
             stopped: Latch::new(),
             missing: AtomicU64::new(0),
+            driving: CachePadded::new(AtomicUsize::new(0)),
         }
     }
 
@@ -170,6 +178,38 @@ impl<L> Shared<L> {
     #[inline]
     pub(crate) fn door(&self, class: Class) -> &Door {
         &self.doors[class.index()]
+    }
+
+    /// The door of a tenant's line, if it has one.
+    #[inline]
+    fn line(&self, class: Class, tenant: TenantKey) -> Option<&Door> {
+        match &self.lines {
+            Some((sharing, doors)) if class == Class::Small => Some(&doors[sharing.line(tenant)]),
+            _ => None,
+        }
+    }
+
+    /// A request of this class and tenant comes in, if there is room for it.
+    #[inline]
+    fn enter(&self, class: Class, tenant: TenantKey) -> Result<(), RejectReason> {
+        let line = self.line(class, tenant);
+        if let Some(line) = line {
+            line.enter().map_err(|_| RejectReason::TenantFull)?;
+        }
+        self.door(class).enter().inspect_err(|_| {
+            if let Some(line) = line {
+                line.leave();
+            }
+        })
+    }
+
+    /// A request has left the queue.
+    #[inline]
+    pub(crate) fn leave(&self, job: &Job) {
+        if let Some(line) = self.line(job.class, job.tenant) {
+            line.leave();
+        }
+        self.door(job.class).leave();
     }
 
     /// Ends the parks of these lanes' workers.
@@ -227,10 +267,16 @@ impl<L> Shared<L> {
         body::is_inside(self.token())
     }
 
+    /// Whether this thread drives the dispatcher, further up its stack.
+    fn is_driven_by_this_thread(&self) -> bool {
+        // ORDERING: Relaxed: a thread looks here only for its own token, and only it writes that.
+        self.driving.load(Ordering::Relaxed) == thread_token()
+    }
+
     /// Whether the current thread is one of the node's own, which must not wait for the node.
     pub(crate) fn is_own_thread(&self) -> bool {
         let me = thread::current().id();
-        self.bell.is_sleeper(me) || self.boxes.iter().any(|lane| lane.mailbox.is_owner(me))
+        self.is_driven_by_this_thread() || self.bell.is_sleeper(me) || self.boxes.iter().any(|lane| lane.mailbox.is_owner(me))
     }
 }
 
@@ -405,8 +451,7 @@ pub enum Drive {
 /// The dispatcher, which one thread at a time may drive.
 struct Driver<L> {
     taken: AtomicBool,
-    /// The token of the thread that drives, 0 for none.
-    thread: AtomicUsize,
+    shared: Arc<Shared<L>>,
     dispatcher: UnsafeCell<Dispatcher<L>>,
 }
 
@@ -424,22 +469,14 @@ impl<L> Driver<L> {
         if taken.is_err() && !mutant("driver.take:twice") {
             return None;
         }
-        // ORDERING: Relaxed: a thread looks here only for its own token, and only it writes that.
-        self.thread.store(thread_token(), Ordering::Relaxed);
+        // ORDERING: Relaxed: see `is_driven_by_this_thread`.
+        self.shared.driving.store(thread_token(), Ordering::Relaxed);
         // SAFETY: only one thread sees `false` become `true` at a time.
         let result = self.dispatcher.with_mut(|dispatcher| drive(unsafe { &mut *dispatcher }));
-        self.thread.store(0, Ordering::Relaxed);
+        self.shared.driving.store(0, Ordering::Relaxed);
         // ORDERING: Release, with the Acquire above.
         self.taken.store(false, order("driver.leave", Ordering::Release));
         Some(result)
-    }
-}
-
-impl<L> Driver<L> {
-    /// Whether this thread is inside of [`drive`](Self::drive), further up its stack.
-    fn is_driven_by_this_thread(&self) -> bool {
-        // ORDERING: Relaxed: see `drive`.
-        self.thread.load(Ordering::Relaxed) == thread_token()
     }
 }
 
@@ -513,6 +550,7 @@ impl Phalanx<Emulated> {
             recovery: Some(Recovery::default()),
             watchdog: Watchdog::default(),
             admission: Admission::All,
+            sharing: None,
             events: None,
         }
     }
@@ -536,6 +574,7 @@ pub struct Builder<D> {
     recovery: Option<Recovery>,
     watchdog: Watchdog,
     admission: Admission,
+    sharing: Option<Sharing>,
     events: Option<usize>,
 }
 
@@ -574,8 +613,8 @@ impl<D: Device> Builder<D> {
 
     /// What the lanes run on.
     pub fn device<E: Device>(self, device: E) -> Builder<E> {
-        let Self { lanes, device: _, policy, queue, wait, pinning, drive, recovery, watchdog, admission, events } = self;
-        Builder { lanes, device, policy, queue, wait, pinning, drive, recovery, watchdog, admission, events }
+        let Self { lanes, device: _, policy, queue, wait, pinning, drive, recovery, watchdog, admission, sharing, events } = self;
+        Builder { lanes, device, policy, queue, wait, pinning, drive, recovery, watchdog, admission, sharing, events }
     }
 
     /// Who starts next.
@@ -626,6 +665,12 @@ impl<D: Device> Builder<D> {
         self
     }
 
+    /// Shares the small queue between tenants, whom requests name by [`Request::tenant`]; else it is one queue for all.
+    pub const fn sharing(mut self, sharing: Sharing) -> Self {
+        self.sharing = Some(sharing);
+        self
+    }
+
     /// How long requests may hold their lanes.
     pub const fn watchdog(mut self, watchdog: Watchdog) -> Self {
         self.watchdog = watchdog;
@@ -652,6 +697,9 @@ impl<D: Device> Builder<D> {
         for class in Class::ALL {
             limits = limits.queue(class, self.queue[class.index()])?;
         }
+        if let Some(sharing) = self.sharing {
+            limits = limits.sharing(sharing)?;
+        }
         let (policy, name) = match self.policy {
             Chosen::Spec(spec) => (spec.build(self.lanes), spec.to_string()),
             Chosen::Own(policy) => {
@@ -674,7 +722,7 @@ impl<D: Device> Builder<D> {
         let dispatcher = Dispatcher::new(Arc::clone(&shared), Scheduler::new(limits, policy), self.recovery, self.watchdog, log);
         let driver = Arc::new(Driver {
             taken: AtomicBool::new(false),
-            thread: AtomicUsize::new(0),
+            shared: Arc::clone(&shared),
             dispatcher: UnsafeCell::new(dispatcher),
         });
         let mut node = Phalanx {
@@ -786,11 +834,14 @@ impl<D: Device> Phalanx<D> {
     /// too long; see [`RejectReason`].
     pub fn submit<T>(&self, request: Request<D::Lane, T>) -> Result<Ticket<T>, Rejected<Request<D::Lane, T>>> {
         let class = request.class();
-        let taken =
-            self.shared.lacks_lanes(class).and_then(|()| self.in_time(&request)).and_then(|()| self.shared.door(class).enter());
+        let taken = self
+            .shared
+            .lacks_lanes(class)
+            .and_then(|()| self.in_time(&request))
+            .and_then(|()| self.shared.enter(class, request.owner()));
         if let Err(reason) = taken {
             self.shared.counters.rejected(class);
-            return Err(Rejected { request, reason });
+            return Err(Rejected { request, reason, starts_in: self.estimate_start(class) });
         }
         // ORDERING: Relaxed: a number, unique by the counter's own order.
         let id = RequestId(self.shared.next_id.fetch_add(1, Ordering::Relaxed));
@@ -809,7 +860,7 @@ impl<D: Device> Phalanx<D> {
     fn in_time<T>(&self, request: &Request<D::Lane, T>) -> Result<(), RejectReason> {
         let (Admission::InTime { probe }, Some(deadline)) = (self.admission, request.must_start_in()) else { return Ok(()) };
         let starts_in = self.shared.counters.wait(request.class());
-        match starts_in.filter(|&wait| wait > Nanos::from(deadline)) {
+        match starts_in.filter(|&wait| wait > deadline) {
             None => Ok(()),
             Some(starts_in) => {
                 // ORDERING: Relaxed: the counter's own order picks one in so many.
@@ -855,7 +906,7 @@ impl<D: Device> Phalanx<D> {
     /// waited for. The shutdown goes on, under [`Drive::Turn`] as long as somebody turns.
     pub fn shutdown(&self, how: Shutdown) -> ShutdownReport {
         self.shared.close(how);
-        let own = self.shared.is_own_thread() || self.driver.is_driven_by_this_thread();
+        let own = self.shared.is_own_thread();
         let mut hung = LaneMask::NONE;
         if !own {
             if self.drive == Drive::Turn {

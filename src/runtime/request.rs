@@ -4,7 +4,7 @@ use super::cell::{LargeCell, Resolve, Runnable, Running, SmallCell};
 use super::gang::{Gang, GangBroken};
 use super::node::Shared;
 use crate::scheduler::Job;
-use crate::types::{Class, LaneMask, ModelKey, Nanos, RequestId};
+use crate::types::{Class, LaneMask, ModelKey, Nanos, RequestId, TenantKey};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,10 +41,41 @@ unsafe impl<L, T> Sync for Request<L, T> {}
 #[derive(Clone, Copy, Debug, Default)]
 struct Options {
     model: ModelKey,
-    deadline: Option<Duration>,
-    target: Option<Duration>,
-    expected: Option<Duration>,
-    limit: Option<Duration>,
+    tenant: TenantKey,
+    deadline: Span,
+    finish_by: Span,
+    target: Span,
+    expected: Span,
+    limit: Span,
+}
+
+/// A span that may be missing, in half the room: a request is handed back by value.
+#[derive(Clone, Copy)]
+struct Span(u64);
+
+impl Span {
+    const NONE: u64 = u64::MAX;
+
+    fn new(span: Duration) -> Self {
+        // What the clock cannot hold is for ever, and not missing.
+        Self(Nanos::from(span).0.min(Self::NONE - 1))
+    }
+
+    fn get(self) -> Option<Nanos> {
+        (self.0 != Self::NONE).then_some(Nanos(self.0))
+    }
+}
+
+impl Default for Span {
+    fn default() -> Self {
+        Self(Self::NONE)
+    }
+}
+
+impl fmt::Debug for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
+    }
 }
 
 /// The two faces of a submitted request.
@@ -144,23 +175,60 @@ impl<L, T> Request<L, T> {
         self
     }
 
+    /// Whose it is. It counts where the node's small queue is shared between tenants: [`Builder::sharing`](super::Builder::sharing).
+    pub fn tenant(self, name: &str) -> Self {
+        self.tenant_key(TenantKey::of(name))
+    }
+
+    /// The same with a key of your own.
+    pub fn tenant_key(mut self, key: TenantKey) -> Self {
+        self.options.tenant = key;
+        self
+    }
+
     /// If it has not started by so long after its submission, it is not started any more and its ticket says
     /// [`RequestError::Expired`](super::RequestError::Expired). Zero expires it at once; more than the clock can hold is for ever. It
     /// is a span from now, so that it cannot lie in the past, and no number of seconds, so that it can be neither negative nor NaN.
     pub fn deadline(mut self, after: Duration) -> Self {
-        self.options.deadline = Some(after);
+        self.options.deadline = Span::new(after);
+        self
+    }
+
+    /// By when, counted from its submission, it must have ended to be of use. Once it could not any more were it started now, by its predicted
+    /// run and the mean error of such predictions, it is shed: it is not started any more, and its ticket says
+    /// [`RequestError::TooLate`](super::RequestError::TooLate); at once, if it is so when it comes. What has started runs to its end. One in
+    /// 16 is let through as if it took no time, so that a prediction that has become too long is found out.
+    ///
+    /// ```
+    /// use phalanx::{EmulatedLane, Phalanx, Request, RequestError};
+    /// use std::time::Duration;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let node = Phalanx::builder().lanes(1).build()?;
+    /// let request = || Request::small(|_: &mut EmulatedLane| ()).expected(Duration::from_millis(50));
+    /// assert_eq!(node.submit(request().finish_by(Duration::from_secs(5)))?.wait(), Ok(()));
+    /// let shed = (0..20).filter(|_| {
+    ///     let hopeless = node.submit(request().finish_by(Duration::from_micros(1)));
+    ///     matches!(hopeless.unwrap().wait(), Err(RequestError::TooLate { .. } | RequestError::Expired))
+    /// });
+    /// assert!(shed.count() >= 10);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn finish_by(mut self, after: Duration) -> Self {
+        self.options.finish_by = Span::new(after);
         self
     }
 
     /// By when, counted from its submission, it should have ended. It orders requests and is counted; nothing is dropped for it.
     pub fn target(mut self, after: Duration) -> Self {
-        self.options.target = Some(after);
+        self.options.target = Span::new(after);
         self
     }
 
     /// How long it is expected to run.
     pub fn expected(mut self, run_time: Duration) -> Self {
-        self.options.expected = Some(run_time);
+        self.options.expected = Span::new(run_time);
         self
     }
 
@@ -169,7 +237,7 @@ impl<L, T> Request<L, T> {
     /// and the lanes that it has not let go are out of service until it does. Without a limit of its own it has the node's; see
     /// [`Watchdog`](super::Watchdog). [`Duration::MAX`] is none at all.
     pub fn limit(mut self, limit: Duration) -> Self {
-        self.options.limit = Some(limit);
+        self.options.limit = Span::new(limit);
         self
     }
 
@@ -179,23 +247,35 @@ impl<L, T> Request<L, T> {
         self.class
     }
 
-    /// When it must have started, from now.
-    pub(crate) const fn must_start_in(&self) -> Option<Duration> {
-        self.options.deadline
+    /// When it must have started, from now: by its deadline, or to end when it must, by what it expects itself.
+    pub(crate) fn must_start_in(&self) -> Option<Nanos> {
+        let run = self.options.expected.get().unwrap_or_default();
+        let latest = self.options.finish_by.get().map(|by| by - run);
+        match (self.options.deadline.get(), latest) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Whose it is.
+    pub(crate) const fn owner(&self) -> TenantKey {
+        self.options.tenant
     }
 
     pub(crate) fn into_cell(self, id: RequestId, now: Nanos, lanes: usize, shared: Arc<Shared<L>>) -> Cells<L, T> {
-        let due = |after: Option<Duration>| after.map(|after| now + Nanos::from(after));
+        let due = |after: Span| after.get().map(|after| now + after);
         let job = Job {
             id,
             class: self.class,
             arrival: now,
             deadline: due(self.options.deadline),
+            finish_by: due(self.options.finish_by),
             target: due(self.options.target),
-            expected: self.options.expected.map(Nanos::from),
+            expected: self.options.expected.get(),
             model: self.options.model,
+            tenant: self.options.tenant,
         };
-        self.body.into_cell(job, self.options.limit.map(Nanos::from), lanes, shared)
+        self.body.into_cell(job, self.options.limit.get(), lanes, shared)
     }
 }
 
@@ -212,6 +292,9 @@ pub enum RejectReason {
     /// As many requests of its class as the node will hold are waiting.
     #[error("the queue of its class is full")]
     QueueFull,
+    /// As many requests of its tenant as the small queue may hold of one are waiting; see [`Sharing`](crate::scheduler::Sharing).
+    #[error("the small queue holds as many requests of its tenant as it may")]
+    TenantFull,
     /// The node is being shut down, or was.
     #[error("the node is shut down")]
     Closed,
@@ -238,4 +321,7 @@ pub struct Rejected<R> {
     pub request: R,
     /// Why.
     pub reason: RejectReason,
+    /// In how long a request of its class that comes now would be expected to start, by [`Phalanx::estimate_start`](super::Phalanx::estimate_start):
+    /// what to tell whoever asks when to come again. `None` where it cannot be told, and for the first that asks.
+    pub starts_in: Option<Duration>,
 }

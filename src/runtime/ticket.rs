@@ -47,6 +47,12 @@ pub enum RequestError {
     /// Its deadline passed before it started.
     #[error("the deadline passed before the request started")]
     Expired,
+    /// It could not end any more by when it must, were it started, by its prediction: see [`Request::finish_by`](super::Request::finish_by).
+    #[error("it would take {run:?} and could not end in time any more")]
+    TooLate {
+        /// How long it would take, by its prediction and the error of that.
+        run: Duration,
+    },
     /// It was cancelled before it started.
     #[error("the request was cancelled before it started")]
     Cancelled,

@@ -1,6 +1,6 @@
 //! What the scheduler is told, and what it answers.
 
-use crate::types::{Class, LaneId, ModelKey, Nanos, RequestId};
+use crate::types::{Class, LaneId, ModelKey, Nanos, RequestId, TenantKey};
 
 /// A request as the scheduler sees it: everything that a decision may depend on, and nothing that runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,6 +15,9 @@ pub struct Job {
     /// The moment past which it must not start any more: if it is still queued then, it is expired.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub deadline: Option<Nanos>,
+    /// The moment by which it must have ended, as far as its prediction can tell: once it could not any more, it is not started, but shed.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub finish_by: Option<Nanos>,
     /// The moment by which it should have ended. It orders requests and is counted; nothing is dropped for it.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub target: Option<Nanos>,
@@ -24,13 +27,26 @@ pub struct Job {
     /// What it runs: requests of one key share a history of run times.
     #[cfg_attr(feature = "serde", serde(default))]
     pub model: ModelKey,
+    /// Whose it is.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "TenantKey::is_none"))]
+    pub tenant: TenantKey,
 }
 
 impl Job {
-    /// A job without deadline, target, prediction or key.
+    /// A job without deadline, target, prediction, key or tenant.
     #[must_use]
     pub const fn new(id: RequestId, class: Class, arrival: Nanos) -> Self {
-        Self { id, class, arrival, deadline: None, target: None, expected: None, model: ModelKey::NONE }
+        Self {
+            id,
+            class,
+            arrival,
+            deadline: None,
+            finish_by: None,
+            target: None,
+            expected: None,
+            model: ModelKey::NONE,
+            tenant: TenantKey::NONE,
+        }
     }
 }
 
@@ -105,6 +121,8 @@ pub enum Event {
 pub enum Refusal {
     /// The queue of its class is full.
     QueueFull,
+    /// Its tenant has as many requests in the small queue as one may have.
+    TenantFull,
 }
 
 /// What is to be done, in this order.
@@ -122,6 +140,14 @@ pub enum Decision {
     },
     /// A queued job's deadline has passed: it is out of the queue.
     Expire(JobRef),
+    /// A queued job could not end by its [`finish_by`](Job::finish_by) any more, were it started now: it is out of the queue.
+    Shed {
+        /// Which.
+        #[cfg_attr(feature = "serde", serde(flatten))]
+        job: JobRef,
+        /// How long it would run, by its prediction and the error of that.
+        run: Nanos,
+    },
     /// Start this small job on this lane, which is free.
     StartSmall {
         /// Which.

@@ -26,6 +26,7 @@
 //! | `averages` | moving averages of arrivals and service |
 //! | `estimate` | when a request that came now would start |
 //! | `predict` | how long a job will run |
+//! | `share` | how the small queue is shared between tenants |
 //! | `view` | what a policy may see |
 //! | `policy/` | the policies, one file each: who starts next |
 //!
@@ -42,6 +43,7 @@ mod event;
 mod lanes;
 pub mod policy;
 mod predict;
+mod share;
 mod table;
 mod view;
 
@@ -49,12 +51,13 @@ pub use averages::{Average, Averages};
 pub use event::{Decision, Decisions, End, Event, Job, JobRef, Refusal};
 pub use policy::{Action, Hold, Policy, PolicyError, PolicySpec};
 pub use predict::{PredictionError, PredictionSource};
+pub use share::Sharing;
 pub use table::Part;
 pub use view::{LATE_AGE, LATE_SHARE, Order, View, Waiting};
 
 use crate::types::{Class, LaneId, LaneMask, MAX_SIM_LANES, Nanos};
 use lanes::{Lanes, Run};
-use predict::Predictor;
+use predict::{Prediction, Predictor};
 use table::{Place, Table};
 
 /// How far a policy looks into a queue for one decision. The cost of a decision does not grow with the queue.
@@ -63,11 +66,18 @@ pub const SCAN: usize = 64;
 /// How many jobs one event expires at the most.
 pub const EXPIRE_BATCH: usize = 64;
 
+/// The margin with which a prediction is taken that a job must end by: so many mean relative errors.
+const FINISH_ERRORS: f64 = 1.0;
+
+/// One in 2^4 jobs is not shed for its prediction.
+const PROBE_BITS: u32 = 4;
+
 /// The sizes of a scheduler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     lanes: usize,
     queue: [usize; 2],
+    sharing: Option<Sharing>,
 }
 
 /// A size that cannot be.
@@ -79,6 +89,12 @@ pub enum LimitsError {
     /// A queue that holds nothing refuses everything; one over the limit would not fit its 32-bit slots.
     #[error("a queue of {0} {1} requests: it holds 1 to {max}", max = Limits::MAX_QUEUE)]
     Queue(usize, Class),
+    /// Tenants share the small queue in 1 to [`Sharing::MAX_LINES`] lines.
+    #[error("{0} lines of tenants: there are 1 to {max}", max = Sharing::MAX_LINES)]
+    Lines(usize),
+    /// A line that holds nothing refuses everything.
+    #[error("a line of tenants that holds 0 requests: it holds at least 1")]
+    Line,
 }
 
 impl Limits {
@@ -95,7 +111,7 @@ impl Limits {
         if lanes == 0 || lanes > MAX_SIM_LANES {
             return Err(LimitsError::Lanes(lanes));
         }
-        Ok(Self { lanes, queue: [Self::DEFAULT_QUEUE; 2] })
+        Ok(Self { lanes, queue: [Self::DEFAULT_QUEUE; 2], sharing: None })
     }
 
     /// The same with another capacity of one class's queue.
@@ -108,6 +124,27 @@ impl Limits {
         }
         self.queue[class.index()] = capacity;
         Ok(self)
+    }
+
+    /// The same with the small queue shared between tenants.
+    ///
+    /// # Errors
+    /// [`LimitsError::Lines`] and [`LimitsError::Line`] for sizes that cannot be.
+    pub const fn sharing(mut self, sharing: Sharing) -> Result<Self, LimitsError> {
+        if sharing.lines == 0 || sharing.lines > Sharing::MAX_LINES {
+            return Err(LimitsError::Lines(sharing.lines));
+        }
+        if sharing.most == 0 {
+            return Err(LimitsError::Line);
+        }
+        self.sharing = Some(sharing);
+        Ok(self)
+    }
+
+    /// How the small queue is shared between tenants, if it is.
+    #[must_use]
+    pub const fn shared(&self) -> Option<Sharing> {
+        self.sharing
     }
 
     /// How many lanes.
@@ -154,7 +191,7 @@ impl Scheduler {
             limits,
             policy,
             now: Nanos::ZERO,
-            table: Table::new(limits.slots()),
+            table: Table::new(limits.slots(), limits.sharing),
             lanes: Lanes::new(limits.lanes),
             averages: Averages::new(),
             predictor: Predictor::new(),
@@ -175,7 +212,7 @@ impl Scheduler {
             Event::Arrive(job) => self.arrive(&job, out),
             Event::Refused { class, count } => self.averages.offered_and_refused(class, count.max(1), self.now),
             Event::Cancel(job) => {
-                if matches!(self.table.find(job), Some(Place::Queued(_))) {
+                if matches!(self.table.find(job), Some(Place::Queued(_) | Place::InLine)) {
                     self.table.remove(job.slot);
                 }
             }
@@ -192,7 +229,7 @@ impl Scheduler {
             self.draining = draining;
             out.push(if draining { Decision::DrainOn { shadow: self.lanes.shadow(self.now) } } else { Decision::DrainOff });
         }
-        let deadline = if more_due { Some(self.now) } else { self.table.first_deadline().map(|(_, at)| at) };
+        let deadline = if more_due { Some(self.now) } else { self.table.first_latest_start().map(|(_, at)| at) };
         // A moment that has passed is no moment to be woken at: a policy's mistake there would have its driver spin.
         let asked = hold.wake_at.filter(|&at| at > self.now);
         self.wake_at = match (deadline, asked) {
@@ -207,11 +244,42 @@ impl Scheduler {
         // Refused ones are offered load too: a rate that left them out would call an overloaded node half idle.
         self.averages.offered(job.class, job.arrival);
         let room = self.table.queued(job.class) < self.limits.queue_capacity(job.class);
-        let admitted = if room { self.table.insert(*job, self.predictor.predict(job)) } else { None };
+        let tenant_full = self.table.is_tenant_full(job);
+        let prediction = self.predictor.predict(job);
+        let admitted = if room && !tenant_full {
+            let latest_start = self.latest_start(job, prediction);
+            self.table.insert(*job, prediction, latest_start)
+        } else {
+            None
+        };
         out.push(match admitted {
             Some(job) => Decision::Admit(job),
-            None => Decision::Refuse { id: job.id, reason: Refusal::QueueFull },
+            None => {
+                let reason = if room && tenant_full { Refusal::TenantFull } else { Refusal::QueueFull };
+                Decision::Refuse { id: job.id, reason }
+            }
         });
+    }
+
+    /// How long a job will hardly exceed: its prediction, with the mean error of what predicts it for its own. 0 as long as nothing is known.
+    fn cautious_run(&self, job: &Job, prediction: Prediction) -> Nanos {
+        match prediction.source() {
+            PredictionSource::Class => Nanos(self.averages.mean_service_ns(job.class).unwrap_or(0.0) as u64),
+            source => {
+                let factor = self.predictor.cautious_factor(source, job.class, FINISH_ERRORS);
+                Nanos((prediction.raw().0 as f64 * factor) as u64)
+            }
+        }
+    }
+
+    /// The moment past which a job is not started any more.
+    fn latest_start(&self, job: &Job, prediction: Prediction) -> Nanos {
+        let deadline = job.deadline.unwrap_or(Nanos::MAX);
+        let Some(finish_by) = job.finish_by else { return deadline };
+        // What is shed teaches nothing: a prediction that has become too long would shed all that it predicts for ever. So some are let
+        // through, by a hash of their numbers, which no pattern of arrivals can evade.
+        let probe = job.id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PROBE_BITS) == 0;
+        deadline.min(if probe { finish_by } else { finish_by - self.cautious_run(job, prediction) })
     }
 
     fn finish(&mut self, job: JobRef, end: End, ran: Nanos) {
@@ -226,6 +294,9 @@ impl Scheduler {
             let mean = self.averages.mean_service_ns(request.class);
             self.predictor.completed(&request, prediction, mean, ran);
             self.averages.completed(request.class, ran);
+            if let (Class::Small, Some(mean)) = (request.class, self.averages.mean_service_ns(Class::Small)) {
+                self.table.set_mean_run(Nanos(mean as u64));
+            }
         }
         self.table.remove(job.slot);
     }
@@ -233,15 +304,18 @@ impl Scheduler {
     /// Expires what is due; whether more is.
     fn expire(&mut self, out: &mut Decisions) -> bool {
         for _ in 0..EXPIRE_BATCH {
-            match self.table.first_deadline() {
-                Some((slot, deadline)) if deadline <= self.now => {
-                    out.push(Decision::Expire(self.table.job_ref(slot)));
+            match self.table.first_latest_start() {
+                Some((slot, latest_start)) if latest_start <= self.now => {
+                    let (job, entry) = (self.table.job_ref(slot), &self.table.entry(slot).job);
+                    let over = entry.deadline.into_iter().chain(entry.finish_by).any(|due| due <= self.now);
+                    let run = self.cautious_run(entry, self.table.prediction(slot));
+                    out.push(if over { Decision::Expire(job) } else { Decision::Shed { job, run } });
                     self.table.remove(slot);
                 }
                 _ => return false,
             }
         }
-        self.table.first_deadline().is_some_and(|(_, deadline)| deadline <= self.now)
+        self.table.first_latest_start().is_some_and(|(_, latest_start)| latest_start <= self.now)
     }
 
     /// Asks the policy until it holds. Each of its answers but the last takes a free lane, so there are at most `lanes + 1`.

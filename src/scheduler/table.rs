@@ -6,6 +6,7 @@
 use super::SCAN;
 use super::event::{Job, JobRef};
 use super::predict::{Prediction, PredictionSource};
+use super::share::{Sharing, Turns};
 use crate::types::{Class, Nanos};
 
 /// No slot.
@@ -18,6 +19,8 @@ pub(super) enum Place {
     Free,
     /// In the queue of its class, in this part of it.
     Queued(Part),
+    /// In the line of its tenant: it is queued, but no policy sees it yet.
+    InLine,
     /// On its lanes.
     Running,
 }
@@ -37,6 +40,10 @@ pub(super) struct Entry {
     /// The order of arrival over both classes.
     pub(super) seq: u64,
     pub(super) place: Place,
+    /// Of the tenants' lines: which it came by.
+    line: u8,
+    /// Past it, it is not started any more; [`Nanos::MAX`]: never.
+    latest_start: Nanos,
     prev: u32,
     heap_pos: u32,
 }
@@ -144,17 +151,49 @@ pub(super) struct Table {
     /// How often a job of each class left its place in a queue.
     unlinked: [u64; 2],
     window: Window,
+    lines: Option<Box<Lines>>,
+}
+
+/// The tenants' lines, where the small queue is shared.
+#[derive(Clone, Debug)]
+struct Lines {
+    sharing: Sharing,
+    turns: Turns,
+    lists: [List; Sharing::MAX_LINES],
+    /// How many of each line are queued, in the line or ahead of it.
+    queued: [u32; Sharing::MAX_LINES],
+    /// How many stand in all the lines.
+    in_line: usize,
+    /// What one costs of which nothing is known.
+    mean_run: Nanos,
+}
+
+impl Lines {
+    /// What a job costs its line.
+    fn cost(&self, prediction: Prediction) -> Nanos {
+        if prediction.source() == PredictionSource::Class { self.mean_run } else { prediction.raw() }
+    }
 }
 
 impl Table {
-    pub(super) fn new(slots: usize) -> Self {
+    pub(super) fn new(slots: usize, sharing: Option<Sharing>) -> Self {
         assert!(slots < NIL as usize, "slots are counted in 32 bits");
         let vacant = Entry {
             job: Job::new(crate::types::RequestId(u64::MAX), Class::Small, Nanos::ZERO),
             seq: 0,
             place: Place::Free,
+            line: 0,
+            latest_start: Nanos::MAX,
             prev: NIL,
             heap_pos: NIL,
+        };
+        let lines = |sharing| Lines {
+            sharing,
+            turns: Turns::NEW,
+            lists: [List::EMPTY; Sharing::MAX_LINES],
+            queued: [0; Sharing::MAX_LINES],
+            in_line: 0,
+            mean_run: Nanos::ZERO,
         };
         let follow = |slot| if slot + 1 < slots { slot as u32 + 1 } else { NIL };
         Self {
@@ -167,26 +206,118 @@ impl Table {
             since_late: [0; 2],
             unlinked: [0; 2],
             window: Window::NEW,
+            lines: sharing.map(lines).map(Box::new),
         }
     }
 
-    /// Puts a job at the end of its class's queue. `None` if no slot is free.
-    pub(super) fn insert(&mut self, job: Job, prediction: Prediction) -> Option<JobRef> {
+    /// Whether the job's tenant has as many in the small queue as one may have.
+    pub(super) fn is_tenant_full(&self, job: &Job) -> bool {
+        self.lines.as_ref().is_some_and(|lines| {
+            job.class == Class::Small && lines.queued[lines.sharing.line(job.tenant)] as usize >= lines.sharing.most
+        })
+    }
+
+    /// What a small job costs its line of which nothing is known: the mean of its class.
+    pub(super) fn set_mean_run(&mut self, mean: Nanos) {
+        if let Some(lines) = &mut self.lines {
+            lines.mean_run = mean;
+        }
+    }
+
+    /// Puts a job at the end of its class's queue, or of its tenant's line. It is to start by `latest_start`, if that is not
+    /// [`Nanos::MAX`]. `None` if no slot is free.
+    pub(super) fn insert(&mut self, job: Job, prediction: Prediction, latest_start: Nanos) -> Option<JobRef> {
         let slot = self.free_head;
         if slot == NIL {
             return None;
         }
+        let line = match &mut self.lines {
+            Some(lines) if job.class == Class::Small => lines.sharing.line(job.tenant),
+            _ => 0,
+        };
         let entry = &mut self.entries[slot as usize];
         debug_assert_eq!(entry.place, Place::Free);
         self.free_head = self.links[slot as usize].next;
-        *entry = Entry { job, seq: self.next_seq, place: Place::Free, prev: NIL, heap_pos: NIL };
+        *entry = Entry { job, seq: self.next_seq, place: Place::Free, line: line as u8, latest_start, prev: NIL, heap_pos: NIL };
         self.links[slot as usize] = Link { prediction, next: NIL };
         self.next_seq += 1;
-        self.push_back(slot, Part::Fresh);
-        if job.deadline.is_some() {
+        if self.lines.is_some() && job.class == Class::Small {
+            self.line_up(slot);
+            self.advance();
+        } else {
+            self.push_back(slot, Part::Fresh);
+        }
+        if latest_start < Nanos::MAX {
             self.heap_insert(slot);
         }
         Some(JobRef { slot, id: job.id })
+    }
+
+    /// Puts a small job at the end of its tenant's line.
+    fn line_up(&mut self, slot: u32) {
+        let Some(lines) = &mut self.lines else { return };
+        let line = usize::from(self.entries[slot as usize].line);
+        lines.in_line += 1;
+        lines.queued[line] += 1;
+        lines.turns.set_waiting(line, true);
+        let list = &mut lines.lists[line];
+        let tail = std::mem::replace(&mut list.tail, slot);
+        list.len += 1;
+        if tail == NIL {
+            list.head = slot;
+        } else {
+            self.links[tail as usize].next = slot;
+        }
+        self.links[slot as usize].next = NIL;
+        let entry = &mut self.entries[slot as usize];
+        (entry.prev, entry.place) = (tail, Place::InLine);
+    }
+
+    /// Takes a job out of its tenant's line.
+    fn leave_line(&mut self, slot: u32) {
+        let Some(lines) = &mut self.lines else { return };
+        let entry = &self.entries[slot as usize];
+        let (line, prev, next) = (usize::from(entry.line), entry.prev, self.links[slot as usize].next);
+        lines.in_line -= 1;
+        let list = &mut lines.lists[line];
+        list.len -= 1;
+        if prev == NIL {
+            list.head = next;
+        } else {
+            self.links[prev as usize].next = next;
+        }
+        if next == NIL {
+            list.tail = prev;
+        } else {
+            self.entries[next as usize].prev = prev;
+        }
+        lines.turns.set_waiting(line, list.len > 0);
+    }
+
+    /// Fills the queue that policies see from the lines. To them a job arrives in this moment: it gets its place in the order of arrival.
+    fn advance(&mut self) {
+        while let Some(lines) = &mut self.lines
+            && (self.lists[Class::Small.index()][Part::Fresh as usize].len as usize) < Sharing::AHEAD
+            && let Some(line) = lines.turns.line()
+        {
+            let slot = lines.lists[line].head;
+            lines.turns.take(line, lines.cost(self.links[slot as usize].prediction));
+            self.leave_line(slot);
+            self.entries[slot as usize].seq = self.next_seq;
+            self.next_seq += 1;
+            self.push_back(slot, Part::Fresh);
+        }
+    }
+
+    /// A small job left the queue: its line may have one more.
+    fn left_queue(&mut self, slot: u32) {
+        let entry = &self.entries[slot as usize];
+        if let Some(lines) = &mut self.lines
+            && entry.job.class == Class::Small
+        {
+            lines.queued[usize::from(entry.line)] -= 1;
+            self.advance();
+        }
     }
 
     /// Whether the reference names a job that is held, and where it stands.
@@ -215,7 +346,8 @@ impl Table {
     #[inline]
     pub(super) fn queued(&self, class: Class) -> usize {
         let [fresh, late] = &self.lists[class.index()];
-        (fresh.len + late.len) as usize
+        let in_line = if class == Class::Small { self.lines.as_ref().map_or(0, |lines| lines.in_line) } else { 0 };
+        (fresh.len + late.len) as usize + in_line
     }
 
     /// The first of one part of a class's queue.
@@ -249,16 +381,31 @@ impl Table {
         debug_assert_eq!(self.head(self.entry(slot).job.class, Part::Fresh), Some(slot), "only a head is found late");
         self.unlink(slot);
         self.push_back(slot, Part::Late);
+        if let Some(lines) = &mut self.lines
+            && self.entries[slot as usize].job.class == Class::Small
+        {
+            // It may stand there for long, and the lanes' time is given to others meanwhile.
+            let cost = lines.cost(self.links[slot as usize].prediction);
+            lines.turns.put_off(usize::from(self.entries[slot as usize].line), cost);
+        }
+        self.advance();
     }
 
     /// Takes a queued job out of its queue, to run.
     pub(super) fn start(&mut self, slot: u32) {
-        let entry = self.entry(slot);
+        let entry = &self.entries[slot as usize];
         let (class, late) = (entry.job.class.index(), entry.place == Place::Queued(Part::Late));
         self.since_late[class] = if late { 0 } else { self.since_late[class].saturating_add(1) };
+        if let Some(lines) = &mut self.lines
+            && late
+            && entry.job.class == Class::Small
+        {
+            lines.turns.charge(usize::from(entry.line), lines.cost(self.links[slot as usize].prediction));
+        }
         self.unlink(slot);
         self.heap_remove(slot);
         self.entries[slot as usize].place = Place::Running;
+        self.left_queue(slot);
     }
 
     /// Forgets a job, queued or running; its slot is free from now on.
@@ -268,6 +415,12 @@ impl Table {
             Place::Queued(_) => {
                 self.unlink(slot);
                 self.heap_remove(slot);
+                self.left_queue(slot);
+            }
+            Place::InLine => {
+                self.leave_line(slot);
+                self.heap_remove(slot);
+                self.left_queue(slot);
             }
             Place::Running => {}
         }
@@ -290,11 +443,11 @@ impl Table {
         self.unlinked[class.index()]
     }
 
-    /// The queued job whose deadline comes first, and that deadline.
+    /// The queued job whose latest start comes first, and that moment.
     #[inline]
-    pub(super) fn first_deadline(&self) -> Option<(u32, Nanos)> {
+    pub(super) fn first_latest_start(&self) -> Option<(u32, Nanos)> {
         let &slot = self.heap.first()?;
-        Some((slot, self.deadline(slot)))
+        Some((slot, self.latest_start(slot)))
     }
 
     /// The first [`SCAN`] jobs of the fresh part of the small class, side by side.
@@ -382,8 +535,8 @@ impl Table {
         }
     }
 
-    fn deadline(&self, slot: u32) -> Nanos {
-        self.entries[slot as usize].job.deadline.unwrap_or(Nanos::MAX)
+    fn latest_start(&self, slot: u32) -> Nanos {
+        self.entries[slot as usize].latest_start
     }
 
     fn heap_insert(&mut self, slot: u32) {
@@ -412,7 +565,7 @@ impl Table {
     fn sift_up(&mut self, mut pos: usize) -> usize {
         while pos > 0 {
             let parent = (pos - 1) / 2;
-            if self.deadline(self.heap[parent]) <= self.deadline(self.heap[pos]) {
+            if self.latest_start(self.heap[parent]) <= self.latest_start(self.heap[pos]) {
                 break;
             }
             self.heap_swap(parent, pos);
@@ -425,7 +578,7 @@ impl Table {
         loop {
             let mut least = pos;
             for child in [2 * pos + 1, 2 * pos + 2] {
-                if child < self.heap.len() && self.deadline(self.heap[child]) < self.deadline(self.heap[least]) {
+                if child < self.heap.len() && self.latest_start(self.heap[child]) < self.latest_start(self.heap[least]) {
                     least = child;
                 }
             }
@@ -457,18 +610,57 @@ impl Table {
                     assert_eq!(entry.job.class, class, "slot {slot} is in the other class's list");
                     assert_eq!(entry.prev, prev, "slot {slot} has a broken link");
                     assert!(seq < Some(entry.seq), "slot {slot} is out of arrival order");
-                    assert_eq!(entry.job.deadline.is_some(), entry.heap_pos != NIL, "slot {slot}: deadline and heap disagree");
+                    assert_eq!(
+                        entry.latest_start < Nanos::MAX,
+                        entry.heap_pos != NIL,
+                        "slot {slot}: latest start and heap disagree"
+                    );
                     (prev, slot, len, seq) = (slot, self.links[slot as usize].next, len + 1, Some(entry.seq));
                 }
                 assert_eq!((list.tail, list.len), (prev, len), "a list's end or length is wrong");
             }
         }
+        if let Some(lines) = &self.lines {
+            let mut queued = [0; Sharing::MAX_LINES];
+            let mut in_line = 0;
+            for (line, list) in lines.lists.iter().enumerate() {
+                let (mut slot, mut prev, mut seq) = (list.head, NIL, None);
+                while slot != NIL {
+                    let entry = self.entry(slot);
+                    assert!(!std::mem::replace(&mut seen[slot as usize], true), "slot {slot} stands in two lists");
+                    assert_eq!(
+                        (entry.place, usize::from(entry.line), entry.prev),
+                        (Place::InLine, line, prev),
+                        "slot {slot}'s line"
+                    );
+                    assert!(seq < Some(entry.seq), "slot {slot} is out of its line's order");
+                    queued[line] += 1;
+                    in_line += 1;
+                    (prev, seq, slot) = (slot, Some(entry.seq), self.links[slot as usize].next);
+                }
+                assert_eq!((list.tail, list.len), (prev, queued[line]), "a line's end or length is wrong");
+            }
+            let small = &self.lists[Class::Small.index()];
+            let full = small[Part::Fresh as usize].len as usize >= Sharing::AHEAD;
+            assert!(full || in_line == 0, "small jobs stand in line while there is room ahead");
+            for part in [Part::Fresh, Part::Late] {
+                let mut slot = small[part as usize].head;
+                while slot != NIL {
+                    queued[usize::from(self.entry(slot).line)] += 1;
+                    slot = self.links[slot as usize].next;
+                }
+            }
+            assert_eq!((in_line, queued), (lines.in_line, lines.queued), "the lines' counts are wrong");
+        }
         for (pos, &slot) in self.heap.iter().enumerate() {
             let entry = self.entry(slot);
             assert_eq!(entry.heap_pos, pos as u32, "slot {slot} is not where it thinks in the heap");
-            assert!(matches!(entry.place, Place::Queued(_)), "slot {slot} is in the heap but not queued");
+            assert!(matches!(entry.place, Place::Queued(_) | Place::InLine), "slot {slot} is in the heap but not queued");
             if pos > 0 {
-                assert!(self.deadline(self.heap[(pos - 1) / 2]) <= self.deadline(slot), "the heap is out of order at {pos}");
+                assert!(
+                    self.latest_start(self.heap[(pos - 1) / 2]) <= self.latest_start(slot),
+                    "the heap is out of order at {pos}"
+                );
             }
         }
         if self.window.kept {
@@ -495,7 +687,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::RequestId;
+    use crate::types::{RequestId, TenantKey};
     use proptest::prelude::*;
     use std::collections::VecDeque;
 
@@ -524,7 +716,7 @@ mod tests {
         #[test]
         fn behaves_as_plain_vectors_do(ops in prop::collection::vec(op(), 0..800)) {
             const SLOTS: usize = 160;
-            let mut table = Table::new(SLOTS);
+            let mut table = Table::new(SLOTS, None);
             let mut held: Vec<(JobRef, Job, bool)> = Vec::new();
             let mut order: [VecDeque<RequestId>; 2] = Default::default();
             let mut id = 0;
@@ -534,7 +726,7 @@ mod tests {
                         id += 1;
                         let mut job = Job::new(RequestId(id), class, Nanos(id));
                         job.deadline = deadline.map(Nanos);
-                        let slot = table.insert(job, Prediction::UNKNOWN);
+                        let slot = table.insert(job, Prediction::UNKNOWN, job.deadline.unwrap_or(Nanos::MAX));
                         prop_assert_eq!(slot.is_none(), held.len() == SLOTS);
                         if let Some(slot) = slot {
                             held.push((slot, job, false));
@@ -574,7 +766,54 @@ mod tests {
                     prop_assert_eq!(table.oldest(class).map(|s| table.entry(s).job.id), order[class.index()].front().copied());
                 }
                 let first = held.iter().filter(|h| !h.2).filter_map(|h| h.1.deadline).min();
-                prop_assert_eq!(table.first_deadline().map(|(_, d)| d), first);
+                prop_assert_eq!(table.first_latest_start().map(|(_, d)| d), first);
+            }
+        }
+
+        /// Each tenant's jobs come in their order, no job is lost, and no tenant holds more places than it may.
+        #[test]
+        fn lines_keep_every_tenants_order(
+            sharing in (1usize..=4, 1usize..=30).prop_map(|(lines, most)| Sharing { lines, most }),
+            ops in prop::collection::vec((op(), 0u64..6), 0..600),
+        ) {
+            let mut table = Table::new(160, Some(sharing));
+            let mut waiting: Vec<Job> = Vec::new();
+            let mut started: Vec<(usize, RequestId)> = Vec::new();
+            let of_line = |jobs: &[Job], line| jobs.iter().filter(|job| sharing.line(job.tenant) == line).count();
+            for (id, (op, tenant)) in (1..).zip(ops) {
+                match op {
+                    Op::Insert(_, deadline) => {
+                        let mut job = Job::new(RequestId(id), Class::Small, Nanos(id));
+                        job.tenant = TenantKey(tenant);
+                        let line = of_line(&waiting, sharing.line(job.tenant));
+                        prop_assert_eq!(table.is_tenant_full(&job), line == sharing.most);
+                        if line < sharing.most && table.insert(job, Prediction::UNKNOWN, Nanos(deadline.unwrap_or(u64::MAX))).is_some() {
+                            waiting.push(job);
+                        }
+                    }
+                    Op::Start(_) => {
+                        if let Some(slot) = table.oldest(Class::Small) {
+                            let job = table.entry(slot).job;
+                            table.start(slot);
+                            table.remove(slot);
+                            started.push((sharing.line(job.tenant), job.id));
+                            waiting.retain(|other| other.id != job.id);
+                        }
+                    }
+                    Op::Remove(i) if !waiting.is_empty() => {
+                        let id = waiting.swap_remove(i % waiting.len()).id;
+                        let held = |slot: &u32| table.entry(*slot).place != Place::Free && table.entry(*slot).job.id == id;
+                        let slot = (0..160).find(held).unwrap();
+                        table.remove(slot);
+                    }
+                    _ => {}
+                }
+                table.check();
+                prop_assert_eq!(table.queued(Class::Small), waiting.len());
+            }
+            for line in 0..sharing.lines {
+                let ids: Vec<RequestId> = started.iter().filter(|s| s.0 == line).map(|s| s.1).collect();
+                prop_assert!(ids.is_sorted(), "line {}: {:?}", line, ids);
             }
         }
     }

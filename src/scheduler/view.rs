@@ -2,7 +2,7 @@
 
 use super::SCAN;
 use super::averages::Averages;
-use super::event::JobRef;
+use super::event::{Job, JobRef};
 use super::lanes::Lanes;
 use super::predict::{PredictionSource, Predictor};
 use super::table::{Part, Table};
@@ -28,7 +28,7 @@ pub struct Waiting {
     pub seq: u64,
     /// When it was submitted.
     pub arrival: Nanos,
-    /// Past it, it is expired.
+    /// The earlier of its deadline and the moment by which it must have ended: past it, it is expired.
     pub deadline: Option<Nanos>,
     /// By when it should have ended.
     pub target: Option<Nanos>,
@@ -140,7 +140,7 @@ impl View<'_> {
             && let Some(slot) = self.table.head(class, Part::Late)
         {
             let late = &self.table.entry(slot).job;
-            let span = late.target.or(late.deadline).map_or(Nanos::ZERO, |due| due - late.arrival);
+            let span = late.target.or(hard(late)).map_or(Nanos::ZERO, |due| due - late.arrival);
             if self.now - late.arrival > Nanos(span.0.saturating_mul(LATE_AGE)) {
                 return Some(self.waiting(slot));
             }
@@ -173,7 +173,7 @@ impl View<'_> {
 
     fn slot_is_late(&self, slot: u32) -> bool {
         let (entry, prediction) = (self.table.entry(slot), self.table.prediction(slot));
-        let due = entry.job.target.unwrap_or(Nanos::MAX).min(entry.job.deadline.unwrap_or(Nanos::MAX));
+        let due = entry.job.target.unwrap_or(Nanos::MAX).min(hard(&entry.job).unwrap_or(Nanos::MAX));
         if due == Nanos::MAX {
             return false;
         }
@@ -351,8 +351,16 @@ impl View<'_> {
             class: job.class,
             seq: entry.seq,
             arrival: job.arrival,
-            deadline: job.deadline,
+            deadline: hard(job),
             target: job.target,
         }
+    }
+}
+
+/// The earlier of a job's deadline and the moment by which it must have ended.
+fn hard(job: &Job) -> Option<Nanos> {
+    match (job.deadline, job.finish_by) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
     }
 }

@@ -4,10 +4,10 @@ use super::stats::{ClassAreas, ClassTally, PredictionResult, RunResult, Stabilit
 use crate::{InputError, Source, TraceRequest};
 use phalanx::scheduler::{
     Decision, Decisions, End, Event, Job, JobRef, Limits, LimitsError, Policy, PolicyError, PolicySpec, PredictionSource,
-    Scheduler,
+    Scheduler, Sharing,
 };
 use phalanx::types::MAX_SIM_LANES;
-use phalanx::{Class, ModelKey, Nanos, RequestId};
+use phalanx::{Class, ModelKey, Nanos, RequestId, TenantKey};
 
 /// What to simulate besides the requests.
 #[derive(Clone, Debug)]
@@ -18,6 +18,8 @@ pub struct SimOptions {
     pub policy: PolicySpec,
     /// How many requests of each class may be queued, small first.
     pub queue: [usize; 2],
+    /// How the small queue is shared between tenants, if it is.
+    pub sharing: Option<Sharing>,
     /// So many requests, of both classes, are not measured.
     pub warm_up: u64,
     /// The source ends after so many requests.
@@ -36,6 +38,7 @@ impl SimOptions {
             lanes,
             policy,
             queue: [Limits::DEFAULT_QUEUE; 2],
+            sharing: None,
             warm_up: 0,
             requests: None,
             until: None,
@@ -44,7 +47,10 @@ impl SimOptions {
     }
 
     pub(super) fn limits(&self, source_lanes: usize) -> Result<Limits, SimError> {
-        let limits = Limits::new(self.lanes)?.queue(Class::Small, self.queue[0])?.queue(Class::Large, self.queue[1])?;
+        let mut limits = Limits::new(self.lanes)?.queue(Class::Small, self.queue[0])?.queue(Class::Large, self.queue[1])?;
+        if let Some(sharing) = self.sharing {
+            limits = limits.sharing(sharing)?;
+        }
         if source_lanes > self.lanes {
             return Err(SimError::Lanes { needed: source_lanes, lanes: self.lanes });
         }
@@ -347,10 +353,12 @@ impl Run {
             class: request.class,
             arrival: request.arrival,
             deadline: request.deadline.map(|span| request.arrival + span),
+            finish_by: None,
             target: request.target.map(|span| request.arrival + span),
             expected: request.expected,
             // Key 0 is the absent name, in both.
             model: ModelKey(u64::from(request.model)),
+            tenant: TenantKey(u64::from(request.tenant)),
         };
         let tally = &mut self.tallies[request.class.index()];
         tally.offered += 1;
@@ -388,7 +396,7 @@ impl Run {
                     tally.refused += 1;
                     tally.rejected += u64::from(held.measured);
                 }
-                Decision::Expire(job) => {
+                Decision::Expire(job) | Decision::Shed { job, .. } => {
                     let held = &self.held[job.slot as usize];
                     let tally = &mut self.tallies[held.class.index()];
                     tally.present -= 1;

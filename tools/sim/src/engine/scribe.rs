@@ -79,7 +79,7 @@ impl<F: FnMut(&Record)> Scribe<F> {
                 let job = self.arriving.expect("only an arrival is refused");
                 self.outcome(now, &job, Terminal::Rejected, None);
             }
-            Decision::Expire(job) => {
+            Decision::Expire(job) | Decision::Shed { job, .. } => {
                 let job = self.held(job).job;
                 self.outcome(now, &job, Terminal::Expired, None);
             }

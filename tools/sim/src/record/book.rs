@@ -91,7 +91,7 @@ impl Book {
                 }
             }
             Decision::Refuse { .. } => {}
-            Decision::Expire(job) => self.leave_queue(job, None),
+            Decision::Expire(job) | Decision::Shed { job, .. } => self.leave_queue(job, None),
             Decision::StartSmall { job, lane, .. } => self.leave_queue(job, Some(lane.mask())),
             Decision::StartLarge(job) => {
                 self.leave_queue(job, Some(self.lanes));
