@@ -224,6 +224,10 @@ impl Scheduler {
         }
         let more_due = self.expire(out);
         let hold = self.start(out);
+        // One that came is watched for its latest start only if it waits: most start at once.
+        if let Event::Arrive(_) = event {
+            self.table.watch_newest();
+        }
         let draining = hold.drain && self.table.queued(Class::Large) > 0 && self.lanes.gang().is_none();
         if draining != self.draining {
             self.draining = draining;
@@ -248,7 +252,12 @@ impl Scheduler {
         let prediction = self.predictor.predict(job);
         let admitted = if room && !tenant_full {
             let latest_start = self.latest_start(job, prediction);
-            self.table.insert(*job, prediction, latest_start)
+            let admitted = self.table.insert(*job, prediction, latest_start);
+            if latest_start <= self.now {
+                // It is too late before it has begun.
+                self.table.watch_newest();
+            }
+            admitted
         } else {
             None
         };
@@ -318,7 +327,7 @@ impl Scheduler {
         self.table.first_latest_start().is_some_and(|(_, latest_start)| latest_start <= self.now)
     }
 
-    /// Asks the policy until it holds. Each of its answers but the last takes a free lane, so there are at most `lanes + 1`.
+    /// Asks the policy until it holds, or nothing is queued any more. Each of its answers but the last takes a free lane, so there are at most `lanes + 1`.
     fn start(&mut self, out: &mut Decisions) -> Hold {
         if self.closed {
             return Hold::default();
@@ -339,6 +348,10 @@ impl Scheduler {
                     let run = self.run(job);
                     self.lanes.start_small(lane, run);
                     out.push(Decision::StartSmall { job, lane, backfill });
+                    // Nothing is left to ask about.
+                    if self.table.is_empty() {
+                        return Hold::default();
+                    }
                 }
                 Action::StartLarge(job) => {
                     if !self.lanes.all_free() || !self.startable(job, Class::Large) {

@@ -151,6 +151,8 @@ pub(super) struct Table {
     /// How often a job of each class left its place in a queue.
     unlinked: [u64; 2],
     window: Window,
+    /// The job that was put in last and is not watched for its latest start yet.
+    newest: u32,
     lines: Option<Box<Lines>>,
 }
 
@@ -206,6 +208,7 @@ impl Table {
             since_late: [0; 2],
             unlinked: [0; 2],
             window: Window::NEW,
+            newest: NIL,
             lines: sharing.map(lines).map(Box::new),
         }
     }
@@ -247,10 +250,23 @@ impl Table {
         } else {
             self.push_back(slot, Part::Fresh);
         }
-        if latest_start < Nanos::MAX {
+        self.newest = if latest_start < Nanos::MAX { slot } else { NIL };
+        Some(JobRef { slot, id: job.id })
+    }
+
+    /// Watches the job that was put in last for its latest start, if it has one and still waits.
+    #[inline]
+    pub(super) fn watch_newest(&mut self) {
+        let slot = std::mem::replace(&mut self.newest, NIL);
+        if slot != NIL && matches!(self.entries[slot as usize].place, Place::Queued(_) | Place::InLine) {
             self.heap_insert(slot);
         }
-        Some(JobRef { slot, id: job.id })
+    }
+
+    /// Whether nothing is queued.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        Class::ALL.iter().all(|&class| self.queued(class) == 0)
     }
 
     /// Puts a small job at the end of its tenant's line.
@@ -727,6 +743,7 @@ mod tests {
                         let mut job = Job::new(RequestId(id), class, Nanos(id));
                         job.deadline = deadline.map(Nanos);
                         let slot = table.insert(job, Prediction::UNKNOWN, job.deadline.unwrap_or(Nanos::MAX));
+                        table.watch_newest();
                         prop_assert_eq!(slot.is_none(), held.len() == SLOTS);
                         if let Some(slot) = slot {
                             held.push((slot, job, false));
@@ -788,6 +805,7 @@ mod tests {
                         let line = of_line(&waiting, sharing.line(job.tenant));
                         prop_assert_eq!(table.is_tenant_full(&job), line == sharing.most);
                         if line < sharing.most && table.insert(job, Prediction::UNKNOWN, Nanos(deadline.unwrap_or(u64::MAX))).is_some() {
+                            table.watch_newest();
                             waiting.push(job);
                         }
                     }
