@@ -46,6 +46,21 @@ impl Samples {
         self.histogram.mean()
     }
 
+    /// The whole distribution, to be drawn: for each step the share of samples that are above it, and its nanoseconds. The last share is
+    /// that of one sample.
+    #[must_use]
+    pub fn curve(&self) -> Vec<(f64, u64)> {
+        let all = self.histogram.len();
+        if all == 0 {
+            return Vec::new();
+        }
+        // Twelve points for each nine.
+        let nines = (all as f64).log10();
+        let steps = (nines * 12.0) as u32;
+        let above = (0..=steps).map(|step| 10_f64.powf(-f64::from(step) / 12.0)).chain([1.0 / all as f64]);
+        above.map(|above| (above, self.histogram.value_at_quantile(1.0 - above).min(self.max))).collect()
+    }
+
     /// The distribution, if there is one.
     #[must_use]
     pub fn figures(&self) -> Option<Figures> {

@@ -22,11 +22,13 @@ mod node;
 mod open_loop;
 mod pin;
 mod rivals;
+mod scaling;
 mod single;
 
 pub use figures::{Figures, Samples};
 pub use open_loop::open_loop;
 pub use pin::{Machine, machine};
+pub use scaling::{Point, Saturation, Scaling, scaling};
 pub use single::Events;
 
 use std::collections::BTreeMap;

@@ -85,13 +85,22 @@ impl Events {
     /// If more are to be queued than a queue holds.
     #[must_use]
     pub fn new(policy: Box<dyn Policy>, queued: usize) -> Self {
-        let limits = Limits::new(LANES).unwrap_or_else(|error| panic!("{error}"));
+        Self::of(LANES, policy, queued)
+    }
+
+    /// Of so many lanes.
+    ///
+    /// # Panics
+    /// If a scheduler cannot have so many, or more are to be queued than a queue holds.
+    #[must_use]
+    pub fn of(lanes: usize, policy: Box<dyn Policy>, queued: usize) -> Self {
+        let limits = Limits::new(lanes).unwrap_or_else(|error| panic!("{error}"));
         assert!(queued < limits.queue_capacity(Class::Small), "a queue holds fewer");
         Self {
             scheduler: Scheduler::new(limits, policy),
             decisions: Decisions::new(),
             arrivals: Arrivals { next: 0, models: 0, told: false },
-            running: VecDeque::with_capacity(2 * LANES),
+            running: VecDeque::with_capacity(2 * lanes),
             now: Nanos::ZERO,
             queued,
         }

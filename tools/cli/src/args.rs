@@ -346,9 +346,17 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     pub(crate) check: bool,
 
-    /// The figures as one JSON document (phalanx.bench/1)
+    /// Measures, too, how costs grow with lanes, with what is queued, and with submitters
+    #[arg(long)]
+    pub(crate) scaling: bool,
+
+    /// The figures as one JSON document (phalanx.bench/2)
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+
+    /// The distributions as a page of pictures, which needs no network
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
 
     /// Prints errors alone
     #[arg(long, short)]

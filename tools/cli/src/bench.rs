@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use phalanx_bench::{Entry, Figures, Machine, Settings, document, machine, measure, open_loop};
+use phalanx_bench::{Entry, Figures, Machine, Samples, Scaling, Settings, document, machine, measure, open_loop, scaling};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -13,6 +13,7 @@ use crate::fail::Fail;
 use crate::input::outputs_differ;
 use crate::interrupt;
 use crate::output::{self, Output};
+use crate::report;
 use crate::sim::jobs;
 use crate::table::aligned;
 
@@ -78,7 +79,23 @@ struct Document<'a> {
     targets: Vec<Target>,
     /// Why a figure is not what it could be here, by name.
     notes: BTreeMap<&'static str, &'a str>,
+    /// With `--scaling`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scaling: Option<&'a Scaling>,
 }
+
+/// What the page of `--report` draws.
+#[derive(Serialize)]
+struct Page<'a> {
+    #[serde(flatten)]
+    document: &'a Document<'a>,
+    /// What each figure is, by name.
+    about: BTreeMap<&'static str, &'static str>,
+    /// The distributions, by name: shares above, and nanoseconds.
+    curves: BTreeMap<&'static str, Vec<(f64, u64)>>,
+}
+
+const OPEN_LOOP: &str = "turn_rtt's job at a fixed rate, each request counted from the moment it was due";
 
 #[derive(Serialize)]
 struct Bench<'a> {
@@ -96,7 +113,7 @@ struct Target {
 }
 
 pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Fail> {
-    outputs_differ(&[("--json", args.json.as_ref())])?;
+    outputs_differ(&[("--json", args.json.as_ref()), ("--report", args.report.as_ref())])?;
     for (flag, value, range) in [("--rounds", args.rounds, 1..=10_000), ("--samples", args.samples, 100..=10_000_000)] {
         if !range.contains(&value) {
             return Err(Fail::new(format!("{flag}: {value} is out of range; give {} to {}", range.start(), range.end())));
@@ -106,6 +123,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Fail> {
         return Err(Fail::new(format!("--rate: {} is out of range; give 1 to 10000000 requests a second", args.rate)));
     }
     let json = args.json.as_deref().map(Output::create).transpose()?;
+    let page = args.report.as_deref().map(Output::create).transpose()?;
     interrupt::listen();
     let machine = machine();
     let settings = Settings { rounds: args.rounds, samples: args.samples };
@@ -131,28 +149,76 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Fail> {
             Target { what: promise.what, value, at_most: promise.most, met: value.is_some_and(|value| value <= promise.most) }
         })
         .collect();
-    let command = format!("phalanx bench --rounds {} --samples {} --rate {}", args.rounds, args.samples, args.rate);
+    let grows = args.scaling.then(|| scaling(p50(&figures, "decision").unwrap_or(f64::NAN)));
+    let mut command = format!("phalanx bench --rounds {} --samples {} --rate {}", args.rounds, args.samples, args.rate);
+    if args.scaling {
+        command.push_str(" --scaling");
+    }
+    let split = |rivals: bool| {
+        let all = figures.iter().map(|(name, figures)| (name.as_str(), figures));
+        all.filter_map(move |(name, figures)| match name.strip_prefix("rivals.") {
+            Some(name) => rivals.then_some((name, figures)),
+            None => (!rivals).then_some((name, figures)),
+        })
+    };
+    let document = Document {
+        schema: "phalanx.bench/2",
+        command: &command,
+        machine: &machine,
+        bench: Bench { own: split(false).collect(), rivals: split(true).collect() },
+        targets,
+        notes: entries.iter().filter_map(|entry| Some((entry.name, entry.note.as_deref()?))).collect(),
+        scaling: grows.as_ref(),
+    };
     if let Some(file) = json {
-        let split = |rivals: bool| {
-            let all = figures.iter().map(|(name, figures)| (name.as_str(), figures));
-            all.filter_map(move |(name, figures)| match name.strip_prefix("rivals.") {
-                Some(name) => rivals.then_some((name, figures)),
-                None => (!rivals).then_some((name, figures)),
-            })
-        };
-        let notes = entries.iter().filter_map(|entry| Some((entry.name, entry.note.as_deref()?))).collect();
-        let bench = Bench { own: split(false).collect(), rivals: split(true).collect() };
-        let document = Document { schema: "phalanx.bench/1", command: &command, machine: &machine, bench, targets, notes };
         output::write_json(file, &document)?;
-        if !args.quiet {
-            say(&table(&entries, &figures, &machine, args.rate, &document.targets, &command));
-        }
-        return Ok(status(args, &document.targets));
+    }
+    if let Some(file) = page {
+        let all =
+            || entries.iter().map(|entry| (entry.name, entry.about, &entry.samples)).chain([("open_loop", OPEN_LOOP, &open)]);
+        let curves = all().map(|(name, _, samples): (_, _, &Samples)| (name, samples.curve())).collect();
+        let page = Page { document: &document, about: all().map(|(name, about, _)| (name, about)).collect(), curves };
+        report::write_bench(file, &page)?;
     }
     if !args.quiet {
-        say(&table(&entries, &figures, &machine, args.rate, &targets, &command));
+        say(&table(&entries, &figures, &machine, args.rate, &document.targets, &command));
+        if let Some(grows) = &grows {
+            say(&growth(grows));
+        }
     }
-    Ok(status(args, &targets))
+    Ok(status(args, &document.targets))
+}
+
+/// How costs grow, as tables.
+fn growth(grows: &Scaling) -> String {
+    let mut out = String::new();
+    for (what, points) in [
+        ("scheduler event, by lanes", &grows.lanes),
+        ("scheduler event, by queued", &grows.queued),
+        ("a submit, by threads", &grows.submitters),
+    ] {
+        let mut rows = vec![vec![what.to_owned()], vec!["  ns p50".to_owned()], vec!["  ns p99".to_owned()]];
+        for point in points {
+            rows[0].push(point.of.to_string());
+            rows[1].push(point.ns_p50.to_string());
+            rows[2].push(point.ns_p99.to_string());
+        }
+        out.push('\n');
+        out.push_str(&aligned(&rows));
+    }
+    let mut rows = vec![
+        vec!["derived: eight lanes of smalls of".to_owned()],
+        vec!["  requests a second".to_owned()],
+        vec!["  keep the dispatcher busy for".to_owned()],
+    ];
+    for saturation in &grows.saturation {
+        rows[0].push(format!("{} us", saturation.request_us));
+        rows[1].push(format!("{:.0}", saturation.requests_per_s));
+        rows[2].push(format!("{:.1} %", saturation.dispatcher_busy * 100.0));
+    }
+    out.push('\n');
+    out.push_str(&aligned(&rows));
+    out
 }
 
 fn say(text: &str) {

@@ -14,6 +14,10 @@ use crate::output::Output;
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
+/// What both scripts draw with.
+const COMMON: &str = include_str!("common.js");
+const BENCH_PAGE: &str = include_str!("bench.html");
+const BENCH_SCRIPT: &str = include_str!("bench.js");
 
 /// The part of a run whose lanes are drawn.
 const MINUTE: Nanos = Nanos::from_secs(60);
@@ -37,14 +41,24 @@ pub(crate) fn profiler(lanes: usize, run: Nanos, minute: Option<Nanos>) -> Profi
 }
 
 /// Writes the page.
-pub(crate) fn write(mut file: Output, page: &Page) -> Result<(), Fail> {
+pub(crate) fn write(file: Output, page: &Page) -> Result<(), Fail> {
+    fill(file, PAGE, SCRIPT, page)
+}
+
+/// Writes the page of `phalanx bench`.
+pub(crate) fn write_bench(file: Output, page: &impl Serialize) -> Result<(), Fail> {
+    fill(file, BENCH_PAGE, BENCH_SCRIPT, page)
+}
+
+fn fill(mut file: Output, page: &str, script: &str, data: &impl Serialize) -> Result<(), Fail> {
     // Within a script element only `</` could end it: in JSON a `<` may be written otherwise.
-    let data = serde_json::to_string(page).map(|text| text.replace('<', "\\u003c")).map_err(std::io::Error::from);
+    let data = serde_json::to_string(data).map(|text| text.replace('<', "\\u003c")).map_err(std::io::Error::from);
     let written = data.and_then(|data| {
-        for (n, part) in PAGE.split("@@").enumerate() {
+        for (n, part) in page.split("@@").enumerate() {
             let part = match part {
                 "STYLE" => STYLE,
-                "SCRIPT" => SCRIPT,
+                "COMMON" => COMMON,
+                "SCRIPT" => script,
                 "DATA" => &data,
                 _ if n % 2 == 0 => part,
                 _ => "",
