@@ -91,6 +91,18 @@ pub mod thread {
     }
 }
 
+/// Asks for the cache line of this place, to be written soon, without waiting for it: a hint, and none where there is no such instruction.
+#[inline]
+pub fn prefetch_to_write(place: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle))))]
+    // SAFETY: a prefetch reads and writes nothing, wherever the place is.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(place.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle)))))]
+    let _ = place;
+}
+
 /// A number that no other living thread has.
 pub fn thread_token() -> usize {
     #[cfg(not(any(loom, shuttle)))]

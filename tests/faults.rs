@@ -325,6 +325,45 @@ fn hanging_small(gate: &Gate) -> (Request<Card, usize>, mpsc::Receiver<usize>) {
     (request, told)
 }
 
+/// The worker that hangs uses it, whoever else has forgotten it: what it captured lives until the worker has let go, and no longer.
+#[test]
+fn what_was_given_up_lives_until_its_worker_lets_it_go() {
+    for (shut_down, is_large) in [(false, true), (true, true), (false, false), (true, false)] {
+        let watchdog = Watchdog { abort: Some(LIMIT), ..watchdog() };
+        let node = builder(2).watchdog(watchdog).build().unwrap();
+        let (gate, captured) = (Gate::default(), Arc::new(()));
+        let alive = Arc::downgrade(&captured);
+        let passes = gate.clone();
+        if is_large {
+            let request = Request::large(move |card: &mut Card, _: &Gang<'_>| {
+                if card.id.index() == 0 {
+                    passes.pass();
+                }
+                Ok(Arc::strong_count(&captured))
+            });
+            assert!(answer(node.submit(request.limit(LIMIT)).unwrap()).is_err());
+        } else {
+            let request = Request::small(move |_: &mut Card| {
+                passes.pass();
+                Arc::strong_count(&captured)
+            });
+            assert!(answer(node.submit(request.limit(LIMIT)).unwrap()).is_err());
+        }
+        if shut_down {
+            let report = node.shutdown(Shutdown::Abort);
+            assert_eq!((report.complete, report.detached.len()), (true, 1));
+            drop(node);
+            assert!(alive.upgrade().is_some(), "it is in use");
+            gate.open();
+        } else {
+            assert!(alive.upgrade().is_some(), "it is in use");
+            gate.open();
+            rests(&node, LaneMask::NONE);
+        }
+        until("it is dropped", || alive.upgrade().is_none());
+    }
+}
+
 /// What a ticket says of a request that was given up after this limit, with these lanes.
 fn given_up<T>(limit: Duration, hung: LaneMask) -> Result<T, RequestError> {
     Err(RequestError::TimeLimit { limit, hung })

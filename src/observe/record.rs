@@ -97,7 +97,7 @@ pub struct LaneSpan {
     pub lane: LaneId,
     /// When the dispatcher reserved it.
     pub reserved: Nanos,
-    /// When the body began: for a gang member, after all had arrived.
+    /// When it began: for a small request when its lane was told to, for a gang member after all had arrived.
     pub started: Nanos,
     /// When the body and what it launched had ended. The lane was released after this.
     pub ended: Nanos,

@@ -17,6 +17,7 @@ use crate::types::{LaneId, LaneMask, Nanos, RequestId};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 /// No slot: on its way to the dispatcher, not in the scheduler's table yet.
@@ -26,12 +27,11 @@ pub(crate) const GONE: u32 = u32::MAX - 1;
 /// Still in the ring, but the dispatcher was told that its owner cancelled it.
 pub(crate) const WITHDRAWN: u32 = u32::MAX - 2;
 
-/// What is the same for all requests.
+/// What is the same for all requests. The life first: it is what the lanes and the ticket look at.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Header {
     pub(crate) life: Life,
-    pub(crate) waker: AtomicWaker,
-    pub(crate) job: Job,
     /// Its slot in the scheduler's table while it has one, or one of the values above. The dispatcher's alone: an atomic only because it is shared.
     slot: AtomicU32,
     /// How long it may hold its lanes; 0: as long as the node lets it. Its owner's until it is submitted, the dispatcher's from then on.
@@ -39,6 +39,8 @@ pub(crate) struct Header {
     /// Why the dispatcher gave it up: the lanes, and `MISSING` or not. For one that expired since it could not end in time any more: how long
     /// it would have taken, in ns.
     reason: AtomicU64,
+    pub(crate) waker: AtomicWaker,
+    pub(crate) job: Job,
 }
 
 /// In [`Header::reason`]: the lanes are those that it waited for. Else they are those that it did not let go.
@@ -140,12 +142,18 @@ impl Header {
         }
     }
 
-    /// Wakes who waits for the end. The waker is the user's code: a panic in it must not take the node's thread along.
+    /// Wakes who waits for the end.
     pub(crate) fn wake(&self) {
-        let woken = catch_unwind(AssertUnwindSafe(|| self.waker.wake()));
-        if let Err(payload) = woken {
-            forget_payload(payload);
+        if let Some(waker) = self.waker.take() {
+            wake_quietly(waker);
         }
+    }
+}
+
+/// Wakes. The waker is the user's code: a panic in it must not take the node's thread along.
+pub(crate) fn wake_quietly(waker: Waker) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+        forget_payload(payload);
     }
 }
 
@@ -223,8 +231,8 @@ pub(crate) trait Resolve<T>: Send + Sync {
     fn is_inside(&self) -> bool;
 }
 
-/// The output of a request, or why there is none.
-type Output<T> = UnsafeCell<Option<Result<T, RequestError>>>;
+/// The output of a request, or why there is none: which is rare, and boxed, so that a small output shares a cache line with the life.
+type Output<T> = UnsafeCell<Option<Result<T, Box<RequestError>>>>;
 
 fn take_output<T>(header: &Header, output: &Output<T>) -> Result<T, RequestError> {
     let verdict = header.life.verdict();
@@ -236,11 +244,14 @@ fn take_output<T>(header: &Header, output: &Output<T>) -> Result<T, RequestError
         _ => {
             // SAFETY: the phase is terminal, and not by the dispatcher over the lanes' heads, so the lanes are done with the cell, and
             // their writes are seen (`Life::verdict` acquires); the one ticket calls this once.
-            let result = output.with_mut(|output| unsafe { (*output).take() }).unwrap_or(Err(RequestError::Taken));
-            match result {
+            match output.with_mut(|output| unsafe { (*output).take() }) {
+                Some(Ok(value)) => Ok(value),
+                None => Err(RequestError::Taken),
                 // What broke the gang was its limit.
-                Err(RequestError::GangBroken) if verdict.overdue => Err(header.over_time(LaneMask::NONE)),
-                result => result,
+                Some(Err(error)) if *error == RequestError::GangBroken && verdict.overdue => {
+                    Err(header.over_time(LaneMask::NONE))
+                }
+                Some(Err(error)) => Err(*error),
             }
         }
     }
@@ -274,10 +285,14 @@ impl std::fmt::Debug for Running<'_> {
 }
 
 /// A small request.
+///
+/// What its worker touches comes first and, where body and output are small, lies on one cache line, the count of owners on another: so a
+/// request costs one line there and back.
+#[repr(C, align(64))]
 pub(crate) struct SmallCell<L, T, F> {
-    header: Header,
-    body: UnsafeCell<Option<F>>,
     output: Output<T>,
+    body: UnsafeCell<Option<F>>,
+    header: Header,
     shared: Arc<Shared<L>>,
 }
 
@@ -293,7 +308,7 @@ impl<L, T, F> SmallCell<L, T, F> {
 
     /// # Safety
     /// Only the worker that runs it, before it settles.
-    unsafe fn keep(&self, result: Result<T, RequestError>) {
+    unsafe fn keep(&self, result: Result<T, Box<RequestError>>) {
         // SAFETY: by the contract nobody else is at the output.
         self.output.with_mut(|output| unsafe { *output = Some(result) });
     }
@@ -313,7 +328,7 @@ where
         // SAFETY: only the worker touches the body, and only here.
         let Some(body) = self.body.with_mut(|body| unsafe { (*body).take() }) else { return Peers::Unaware };
         let result = catch_unwind(AssertUnwindSafe(|| body(lane, &Running { header: &self.header })));
-        let result = result.map_err(|payload| RequestError::Panicked { rank: None, message: message_of(payload) });
+        let result = result.map_err(|payload| Box::new(RequestError::Panicked { rank: None, message: message_of(payload) }));
         // SAFETY: this is the worker, and it has not settled.
         unsafe { self.keep(result) };
         Peers::Unaware
@@ -323,7 +338,7 @@ where
         // SAFETY: as in `run`. The body's own panic is the better explanation and stays.
         let unwanted = self.output.with_mut(|output| match unsafe { &mut *output } {
             Some(Err(_)) => None,
-            output => output.replace(Err(error)),
+            output => output.replace(Err(Box::new(error))),
         });
         drop_quietly(unwanted);
     }
@@ -370,6 +385,7 @@ where
 }
 
 /// A large request: one body, run by every lane.
+#[repr(align(64))]
 pub(crate) struct LargeCell<L, M, F> {
     header: Header,
     body: F,
@@ -478,7 +494,7 @@ where
             }
             // One by one: two panics at once, of two drops in one vector, would end the process.
             values.drain(..).for_each(drop_quietly);
-            *output = Some(Err(cause.unwrap_or(RequestError::GangBroken)));
+            *output = Some(Err(Box::new(cause.unwrap_or(RequestError::GangBroken))));
             false
         });
         let ending = self.header.life.end(Phase::Running, if completed { Phase::Completed } else { Phase::Failed });
@@ -543,5 +559,26 @@ pub(crate) fn forget_payload(payload: Box<dyn Any + Send>) {
 pub(crate) fn drop_quietly<T>(value: T) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
         forget_payload(payload);
+    }
+}
+
+#[cfg(all(test, target_pointer_width = "64", not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use std::mem::{align_of, offset_of, size_of};
+
+    /// The line that a worker writes, of a small request with a small body and output.
+    #[test]
+    fn life_body_and_output_share_one_cache_line() {
+        type Cell<T, F> = SmallCell<(), T, F>;
+        fn life_ends<T, F>(_: F) -> (usize, usize) {
+            let life = offset_of!(Cell<T, F>, header) + offset_of!(Header, life);
+            (align_of::<Cell<T, F>>(), life + size_of::<Life>())
+        }
+        let captured = [0_u64; 3];
+        let (align, end) = life_ends::<u64, _>(move || captured);
+        assert!(align == 64 && end <= 64, "the life ends at byte {end}");
+        let (_, end) = life_ends::<u32, _>(|| ());
+        assert!(end <= 32, "{end}");
     }
 }

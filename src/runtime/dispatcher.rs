@@ -15,7 +15,7 @@ use super::node::{Shared, Shutdown};
 use super::worker::{Mail, Report};
 use crate::observe::{Care, LaneCare, LaneSpan, Outcome, Record, Terminal, What};
 use crate::scheduler::{Decision, Decisions, End, Event, JobRef, Scheduler};
-use crate::sync::{mutant, thread};
+use crate::sync::{mutant, prefetch_to_write, thread};
 use crate::types::{Class, LaneId, LaneMask, MAX_LANES, Nanos};
 use crate::word::View;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -129,6 +129,10 @@ pub(crate) struct Dispatcher<L> {
     done: bool,
     /// Requests turned away at the door that the scheduler has been told of, by class.
     turned_away: [u64; 2],
+    /// The latest turn found nothing to do.
+    idle: bool,
+    /// Whether estimates have been asked for, as far as was seen.
+    estimates: bool,
     log: Option<Log>,
 }
 
@@ -166,6 +170,8 @@ impl<L: 'static> Dispatcher<L> {
             buried: false,
             done: false,
             turned_away: [0; 2],
+            idle: false,
+            estimates: false,
             log: log.map(|ring| Log { ring, lost: 0 }),
         }
     }
@@ -187,8 +193,15 @@ impl<L: 'static> Dispatcher<L> {
     /// Takes in what has happened and acts on it. Whether there was anything. A panic that comes through here, of a policy of the user's,
     /// buries the dispatcher.
     pub(crate) fn turn(&mut self) -> bool {
+        if self.has_nothing_to_do() {
+            self.shared.pulse.rest();
+            return false;
+        }
         match catch_unwind(AssertUnwindSafe(|| self.turn_once())) {
-            Ok(progress) => progress,
+            Ok(progress) => {
+                self.idle = !progress;
+                progress
+            }
             Err(payload) => {
                 forget_payload(payload);
                 self.bury();
@@ -197,10 +210,26 @@ impl<L: 'static> Dispatcher<L> {
         }
     }
 
+    /// Whether a turn would find nothing, as far as a few looks can tell: an embedder who turns in a loop mostly finds nothing.
+    ///
+    /// Only after a turn that found nothing either: a lane that was reserved and is free again leaves the word as it was before.
+    #[inline]
+    fn has_nothing_to_do(&self) -> bool {
+        let quiet = self.idle
+            && Some(self.shared.word.load()) == self.seen
+            && self.shared.ingress.is_empty()
+            && self.shared.cancelled.is_empty()
+            && self.shared.closing() == self.closing
+            && Class::ALL.iter().all(|&class| self.shared.counters.turned_away(class) == self.turned_away[class.index()])
+            && self.offline.is_empty()
+            && self.missing_since.is_none()
+            && self.missing.is_empty()
+            && self.shared.counters.wants_estimates() == self.estimates;
+        // A clock last: it costs as much as all the rest.
+        self.done || quiet && !self.buried && self.wake_at().is_none_or(|at| at > self.shared.clock.now())
+    }
+
     fn turn_once(&mut self) -> bool {
-        if self.done {
-            return false;
-        }
         if self.buried {
             return self.sweep();
         }
@@ -236,9 +265,10 @@ impl<L: 'static> Dispatcher<L> {
         if progress {
             let queued = Class::ALL.map(|class| self.scheduler.queued(class));
             self.shared.counters.publish(queued, self.scheduler.draining());
-            if self.shared.counters.wants_estimates() {
-                self.shared.counters.publish_waits(Class::ALL.map(|class| self.scheduler.estimate_wait(class)));
-            }
+        }
+        if (progress || !self.estimates) && self.shared.counters.wants_estimates() {
+            self.estimates = true;
+            self.shared.counters.publish_waits(Class::ALL.map(|class| self.scheduler.estimate_wait(class)));
         }
         progress
     }
@@ -328,6 +358,7 @@ impl<L: 'static> Dispatcher<L> {
     fn take_late(&mut self, now: Nanos, lane: LaneId) {
         // SAFETY: as in `take_releases`.
         let report = unsafe { self.shared.lane(lane).report() };
+        self.drop_late(lane);
         // What it brought is of no account, but a lane that is gone is gone.
         if report.fault == Some(Fault::Lost) {
             self.explain(now, lane, Fault::Lost);
@@ -442,6 +473,7 @@ impl<L: 'static> Dispatcher<L> {
         let Some(held) = self.smalls[lane.index()].take() else { return };
         self.held = self.held.without(lane);
         self.hung = self.hung.with(lane);
+        self.keep_late(lane, &held.request);
         if !mutant("dispatcher.give_up:keeps-the-lane") {
             self.quarantine(now, lane, Fault::Hung);
         }
@@ -460,6 +492,7 @@ impl<L: 'static> Dispatcher<L> {
         for lane in held.left {
             if view.busy.contains(lane) {
                 self.hung = self.hung.with(lane);
+                self.keep_late(lane, &held.request);
                 self.quarantine(now, lane, Fault::Hung);
             } else {
                 // SAFETY: as in `take_releases`.
@@ -473,6 +506,17 @@ impl<L: 'static> Dispatcher<L> {
         let ended = self.shared.word.end_gang();
         debug_assert!(ended.is_ok(), "a gang whose members have released or are out of service ends: {ended:?}");
         self.gave_up(now, held, end);
+    }
+
+    /// The worker of this lane still has what is being given up.
+    fn keep_late(&self, lane: LaneId, request: &Arc<dyn Runnable<L>>) {
+        let before = self.shared.lane(lane).swap_late(Some(Arc::clone(request)));
+        debug_assert!(before.is_none(), "a lane that hangs is not reserved again");
+    }
+
+    /// It let it go.
+    fn drop_late(&self, lane: LaneId) {
+        drop_quietly(self.shared.lane(lane).swap_late(None));
     }
 
     /// The rest of giving up.
@@ -564,7 +608,7 @@ impl<L: 'static> Dispatcher<L> {
                         self.timer = self.timer.min(due);
                         self.probing = self.probing.with(lane);
                         // SAFETY: the lane was just reserved, by the one dispatcher.
-                        unsafe { self.shared.lane(lane).mailbox.put(Mail::Probe) };
+                        unsafe { self.put(lane, Mail::Probe) };
                     }
                 }
                 Some(at) => self.timer = self.timer.min(at),
@@ -615,6 +659,10 @@ impl<L: 'static> Dispatcher<L> {
     fn take_cancelled(&mut self, now: Nanos) -> bool {
         let mut progress = false;
         for _ in 0..ARRIVALS {
+            // To find the ring empty costs less than to find that there is nothing to pop.
+            if self.shared.cancelled.is_empty() {
+                break;
+            }
             let Some(request) = self.shared.cancelled.pop() else { break };
             progress = true;
             let header = request.header();
@@ -661,6 +709,9 @@ impl<L: 'static> Dispatcher<L> {
     /// Whether there were any, and what the time is by then.
     fn take_arrivals(&mut self, mut now: Nanos) -> (bool, Nanos) {
         for taken in 0..ARRIVALS {
+            if self.shared.ingress.is_empty() {
+                return (taken > 0, now);
+            }
             let Some(request) = self.shared.ingress.pop() else { return (taken > 0, now) };
             let header = request.header();
             self.shared.counters.submitted(header.job.class);
@@ -675,6 +726,8 @@ impl<L: 'static> Dispatcher<L> {
                 continue;
             }
             let job = header.job;
+            // Most arrivals on a node with a free lane start at once: the word comes over while that is decided.
+            prefetch_to_write(std::ptr::from_ref(&*self.shared.word).cast());
             self.arriving = Some(request);
             self.tell(now, Event::Arrive(job));
         }
@@ -734,14 +787,15 @@ impl<L: 'static> Dispatcher<L> {
                 }
             }
             Decision::StartSmall { job, lane, .. } => {
+                prefetch_to_write(std::ptr::from_ref(&*self.shared.lane(lane).mailbox).cast());
                 if let Some(request) = self.grant(now, job) {
                     // Granted first, then reserved: the book said that the lane is free, and only we reserve.
                     let reserved = self.shared.word.reserve(lane);
                     assert!(reserved.is_ok(), "the lane book and the state word disagree on {lane:?}: {reserved:?}");
-                    let mail = Mail::Small(Arc::clone(&request));
+                    let mail = Mail::run(&request, None);
                     self.smalls[lane.index()] = Some(self.hold(now, job, request, lane, lane.mask()));
                     // SAFETY: the lane was just reserved, by the one dispatcher.
-                    unsafe { self.shared.lane(lane).mailbox.put(mail) };
+                    unsafe { self.put(lane, mail) };
                 }
             }
             Decision::StartLarge(job) => {
@@ -751,12 +805,12 @@ impl<L: 'static> Dispatcher<L> {
                         Err(refused) => panic!("the lane book and the state word disagree on the gang: {refused:?}"),
                     };
                     let all = LaneMask::first(self.shared.lanes);
-                    let held = self.hold(now, job, request, LaneId::new(0), all);
+                    let mail = Mail::run(&request, Some(epoch));
+                    self.gang = Some(self.hold(now, job, request, LaneId::new(0), all));
                     for lane in all {
                         // SAFETY: every lane was just reserved, by the one dispatcher.
-                        unsafe { self.shared.lane(lane).mailbox.put(Mail::Member(Arc::clone(&held.request), epoch)) };
+                        unsafe { self.put(lane, mail) };
                     }
-                    self.gang = Some(held);
                 }
             }
             Decision::DrainOn { .. } => {
@@ -766,6 +820,16 @@ impl<L: 'static> Dispatcher<L> {
                 self.shared.word.drain(false);
             }
         }
+    }
+
+    /// Puts mail for a lane's worker.
+    ///
+    /// # Safety
+    /// The lane was just reserved, by this dispatcher.
+    #[inline]
+    unsafe fn put(&self, lane: LaneId, mail: Mail<L>) {
+        // SAFETY: whoever held the lane before took its mail before it released the lane, and this is the one dispatcher.
+        unsafe { self.shared.lane(lane).mailbox.put(mail, self.shared.waiting.parks()) };
     }
 
     /// Before the request is handed over: its limit goes with it.
@@ -904,6 +968,9 @@ impl<L: 'static> Dispatcher<L> {
         let released = self.held & !view.busy;
         self.held = self.held & view.busy;
         self.probing = self.probing & view.busy;
+        for lane in self.hung & !view.busy {
+            self.drop_late(lane);
+        }
         self.hung = self.hung & view.busy;
         let mut progress = !released.is_empty();
         for lane in released {

@@ -21,12 +21,13 @@ fn parking() -> Waiting {
     Wait::Park.resolve(1, 2)
 }
 
-pub struct Mailbox<M>(mailbox::Mailbox<M>);
+/// With what its owner has taken, which only that looks at: no model needs to see it.
+pub struct Mailbox<M>(mailbox::Mailbox<M>, std::sync::Mutex<mailbox::Taken>);
 
-impl<M> Mailbox<M> {
+impl<M: Copy> Mailbox<M> {
     #[expect(clippy::new_without_default)]
     pub fn new() -> Self {
-        Self(mailbox::Mailbox::new())
+        Self(mailbox::Mailbox::new(), std::sync::Mutex::default())
     }
 
     pub fn attach(&self) {
@@ -41,11 +42,14 @@ impl<M> Mailbox<M> {
     /// That of the mailbox itself.
     pub unsafe fn put(&self, mail: M) {
         // SAFETY: the caller's contract.
-        unsafe { self.0.put(mail) }
+        unsafe { self.0.put(mail, true) }
     }
 
     pub fn take(&self) -> M {
-        self.0.take(&parking())
+        let mut taken = std::mem::take(&mut *self.1.lock().expect("only the owner takes"));
+        let mail = self.0.take(&mut taken, &parking());
+        *self.1.lock().expect("only the owner takes") = taken;
+        mail
     }
 }
 

@@ -37,11 +37,15 @@ pub enum Shutdown {
 
 /// What belongs to one lane, apart from its device.
 pub(crate) struct LaneBox<L> {
-    pub(crate) mailbox: Mailbox<Mail<L>>,
-    report: UnsafeCell<Report>,
+    /// Written by the dispatcher alone, but for a worker that goes to sleep.
+    pub(crate) mailbox: CachePadded<Mailbox<Mail<L>>>,
+    /// Written by the worker alone.
+    report: CachePadded<UnsafeCell<Report>>,
     pub(crate) plate: Plate,
     /// What the device last said against the lane.
     error: Mutex<Option<DeviceError>>,
+    /// What was given up and still holds the lane: its worker uses it. It lives as long as the lane, if that never is let go.
+    late: Mutex<Option<Arc<dyn Runnable<L>>>>,
 }
 
 // SAFETY: the report is written by the lane's worker while it holds the lane, and read by the dispatcher after it has seen the release.
@@ -51,7 +55,24 @@ unsafe impl<L> Send for LaneBox<L> {}
 
 impl<L> LaneBox<L> {
     fn new() -> Self {
-        Self { mailbox: Mailbox::new(), report: UnsafeCell::new(Report::default()), plate: Plate::new(), error: Mutex::new(None) }
+        Self {
+            mailbox: CachePadded::new(Mailbox::new()),
+            report: CachePadded::new(UnsafeCell::new(Report::default())),
+            plate: Plate::new(),
+            error: Mutex::new(None),
+            late: Mutex::new(None),
+        }
+    }
+
+    /// For the dispatcher: keeps what it gave up until its worker has let it go; or, with `None`, gives it back then.
+    pub(crate) fn swap_late(&self, request: Option<Arc<dyn Runnable<L>>>) -> Option<Arc<dyn Runnable<L>>> {
+        std::mem::replace(&mut *self.late.lock().unwrap_or_else(std::sync::PoisonError::into_inner), request)
+    }
+
+    /// Where the report is, to be prefetched.
+    #[inline]
+    pub(crate) fn report_line(&self) -> *const u8 {
+        std::ptr::from_ref(&*self.report).cast()
     }
 
     /// Keeps what the device said. It never waits: if a monitor reads the last error just now, that one stays.
@@ -1026,7 +1047,7 @@ impl<L> Shared<L> {
         for lane in LaneMask::first(self.lanes) & !self.word.load().busy {
             // SAFETY: the lane is free, so its mailbox is empty (or its worker has ended, and nobody takes), and the dispatcher, which
             // alone puts, has ended with this.
-            unsafe { self.lane(lane).mailbox.put(Mail::Quit) };
+            unsafe { self.lane(lane).mailbox.put(Mail::Quit, self.waiting.parks()) };
         }
         self.stopped.open();
     }
@@ -1102,5 +1123,42 @@ fn turn_to_the_end<L: 'static>(driver: &Driver<L>, shared: &Shared<L>) {
 impl<D: Device> fmt::Debug for Phalanx<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Phalanx").field("policy", &self.policy).field("snapshot", &self.snapshot()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    /// Nothing that one thread writes on the way of a request shares a cache line, or the pair of lines that a processor fetches at once, with
+    /// what another writes.
+    #[test]
+    fn no_false_sharing() {
+        type Node = Shared<()>;
+        let pair = align_of::<CachePadded<u8>>();
+        let padded = [
+            ("bell: submitters read, the dispatcher writes", offset_of!(Node, bell)),
+            ("counters: the dispatcher", offset_of!(Node, counters)),
+            ("pulse: the dispatcher", offset_of!(Node, pulse)),
+            ("doors: submitters and the dispatcher", offset_of!(Node, doors)),
+            ("next_id: submitters", offset_of!(Node, next_id)),
+            ("driving: whoever turns", offset_of!(Node, driving)),
+        ];
+        for (name, at) in padded {
+            assert_eq!(at % pair, 0, "{name}");
+        }
+        assert_eq!(size_of::<CachePadded<Door>>() % pair, 0);
+        let lane = [
+            ("mailbox: the dispatcher", offset_of!(LaneBox<()>, mailbox)),
+            ("report: the worker", offset_of!(LaneBox<()>, report)),
+        ];
+        for (name, at) in lane {
+            assert_eq!(at % pair, 0, "{name}");
+        }
+        // Counts of the dispatcher's, and of the submitters that are turned away.
+        let (late, rejected) = (offset_of!(Counters, late), offset_of!(Counters, rejected));
+        assert!(late % pair == 0 && rejected % pair == 0 && late != rejected);
+        assert!(size_of::<Report>() <= 64 && size_of::<CachePadded<Bell>>() == pair);
     }
 }

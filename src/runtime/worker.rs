@@ -1,35 +1,84 @@
 //! The thread that owns a lane: takes mail, runs it, releases the lane.
 
-use super::cell::{Peers, Runnable, Settled, drop_quietly};
+use super::cell::{Peers, Runnable, Settled, drop_quietly, wake_quietly};
 use super::faults::Fault;
 use super::gang::Gang;
 use super::life::{Ending, Phase};
+use super::mailbox::Taken;
 use super::node::Shared;
 use super::ticket::RequestError;
 use crate::device::{Device, DeviceError, DeviceFault};
-use crate::sync::{body, mutant};
-use crate::types::{Epoch, LaneId, LaneMask, Nanos};
+use crate::sync::{body, mutant, prefetch_to_write};
+use crate::types::{Epoch, LaneId, LaneMask, Nanos, RequestId};
 use crate::word::{Flags, View};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// What the dispatcher puts into a mailbox.
+/// A request that the dispatcher owns, lent to the worker of a lane: until the worker releases the lane, or, if it was given up meanwhile,
+/// until the dispatcher has seen that the worker let it go after all.
+///
+/// So the worker counts nothing: a count of owners would be one more cache line that both of them write.
+pub(crate) struct Lent<L>(NonNull<dyn Runnable<L>>);
+
+impl<L> Lent<L> {
+    #[inline]
+    pub(crate) fn new(request: &Arc<dyn Runnable<L>>) -> Self {
+        Self(NonNull::from(&**request))
+    }
+
+    /// # Safety
+    /// The worker of a lane that was reserved for it, before it releases the lane.
+    #[inline]
+    unsafe fn get(&self) -> &dyn Runnable<L> {
+        // SAFETY: by the contract the dispatcher still owns it.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<L> Clone for Lent<L> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<L> Copy for Lent<L> {}
+
+// SAFETY: it is a shared reference to a `Runnable`, which is Sync.
+unsafe impl<L> Send for Lent<L> {}
+
+/// What the dispatcher puts into a mailbox: all that a worker needs before it touches the request itself.
 pub(crate) enum Mail<L> {
-    /// Run this small request; the lane is reserved for it.
-    Small(Arc<dyn Runnable<L>>),
-    /// Be a member of this large request's gang, from this epoch on; every lane is reserved for it.
-    Member(Arc<dyn Runnable<L>>, Epoch),
+    /// Run this request, of this number, unless this moment has passed. The lane is reserved for it; as a member of its gang, from this
+    /// epoch on, every lane.
+    Run(Lent<L>, RequestId, Nanos, Option<Epoch>),
     /// Find out whether the lane, which is out of service, is usable again; it is reserved for that.
     Probe,
     /// Close the lane and end the thread.
     Quit,
 }
 
+impl<L> Mail<L> {
+    /// The request, lent to the worker.
+    #[inline]
+    pub(crate) fn run(request: &Arc<dyn Runnable<L>>, epoch: Option<Epoch>) -> Self {
+        let job = &request.header().job;
+        Self::Run(Lent::new(request), job.id, job.deadline.unwrap_or(Nanos::MAX), epoch)
+    }
+}
+
+impl<L> Clone for Mail<L> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<L> Copy for Mail<L> {}
+
 impl<L> std::fmt::Debug for Mail<L> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Small(_) => "Small",
-            Self::Member(..) => "Member",
+            Self::Run(..) => "Run",
             Self::Probe => "Probe",
             Self::Quit => "Quit",
         })
@@ -39,7 +88,7 @@ impl<L> std::fmt::Debug for Mail<L> {
 /// What a worker leaves for the dispatcher when it releases its lane.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Report {
-    /// When the body began. `None`: it never did.
+    /// When the request began: for a small one when its lane was told to begin, for a gang when all had arrived. `None`: it never did.
     pub(crate) started: Option<Nanos>,
     /// When the body, and what it launched, had ended.
     pub(crate) ended: Nanos,
@@ -66,10 +115,10 @@ impl<D: Device> Worker<'_, D> {
     /// Serves the lane until it is told to quit.
     pub(crate) fn serve(&self, mut opened: D::Lane) {
         let mailbox = &self.shared.lane(self.lane).mailbox;
+        let mut taken = Taken::default();
         loop {
-            let released = match mailbox.take(&self.shared.waiting) {
-                Mail::Small(request) => self.run(&mut opened, request, None),
-                Mail::Member(request, epoch) => self.run(&mut opened, request, Some(epoch)),
+            let released = match mailbox.take(&mut taken, &self.shared.waiting) {
+                Mail::Run(request, id, deadline, epoch) => self.run(&mut opened, request, id, deadline, epoch),
                 Mail::Probe => self.probe(&mut opened),
                 Mail::Quit => break,
             };
@@ -80,15 +129,24 @@ impl<D: Device> Worker<'_, D> {
                 break;
             }
         }
+        // If it was given up and nobody is left to notice: the lane was released, and it is not used any more.
+        drop_quietly(self.shared.lane(self.lane).swap_late(None));
         drop_quietly(opened);
     }
 
     /// Gives the word as the release found it.
-    fn run(&self, opened: &mut D::Lane, request: Arc<dyn Runnable<D::Lane>>, epoch: Option<Epoch>) -> View {
+    fn run(&self, opened: &mut D::Lane, request: Lent<D::Lane>, id: RequestId, deadline: Nanos, epoch: Option<Epoch>) -> View {
+        // Whatever is written below comes over at once, not one line after the other.
+        prefetch_to_write(request.0.as_ptr().cast::<u8>());
+        prefetch_to_write(self.shared.lane(self.lane).report_line());
+        // SAFETY: it is not used after the lane is released, below.
+        let (request, mut woken) = (unsafe { request.get() }, None);
         let header = request.header();
         let mut report = Report::default();
         let mut settled = Settled::Over;
-        let in_time = header.job.deadline.is_none_or(|deadline| self.shared.clock.now() < deadline);
+        // One look at the clock for both: it costs as much as all that the device does for a small request here.
+        let now = self.shared.clock.now();
+        let in_time = now < deadline || deadline == Nanos::MAX;
         if !in_time {
             // A gang that another member has started already is in time, and this is refused.
             if let ended @ Ending::Ended { .. } = header.life.end(Phase::Granted, Phase::Expired) {
@@ -100,9 +158,12 @@ impl<D: Device> Worker<'_, D> {
             let gang = epoch.map(|epoch| {
                 Gang::new(&*self.shared.word, &wake, self.shared.waiting, self.lane, self.shared.lanes, header, epoch)
             });
-            report = self.run_started(opened, &*request, gang.as_ref());
+            report = self.run_started(opened, request, id, now, gang.as_ref());
             // SAFETY: once a lane: this is its worker, it runs each mail once, and it is done with the request.
             settled = unsafe { request.settle() };
+        }
+        if settled == Settled::Awaited && !mutant("worker.run:wakes-no-ticket") {
+            woken = header.waker.take();
         }
         report.ended = report.ended.max(report.started.unwrap_or_default());
         self.shared.lane(self.lane).leave(report);
@@ -112,11 +173,10 @@ impl<D: Device> Worker<'_, D> {
             self.shared.unpark(quarantined.wake);
         }
         let released = self.let_go();
-        // The lane is free by now: to wake a thread takes microseconds, and what the request captured may take long to drop.
-        if settled == Settled::Awaited && !mutant("worker.run:wakes-no-ticket") {
-            request.header().wake();
+        // The lane is free by now, and the request not ours any more: to wake a thread takes microseconds.
+        if let Some(waker) = woken {
+            wake_quietly(waker);
         }
-        drop_quietly(request);
         released
     }
 
@@ -147,17 +207,25 @@ impl<D: Device> Worker<'_, D> {
     }
 
     /// The part between start and settlement.
-    fn run_started(&self, opened: &mut D::Lane, request: &dyn Runnable<D::Lane>, gang: Option<&Gang<'_>>) -> Report {
-        let id = request.header().job.id;
+    fn run_started(
+        &self,
+        opened: &mut D::Lane,
+        request: &dyn Runnable<D::Lane>,
+        id: RequestId,
+        now: Nanos,
+        gang: Option<&Gang<'_>>,
+    ) -> Report {
         let mut report = Report::default();
         if let Err(error) = self.guarded(|| self.device.begin(opened, id)) {
             self.failed(&mut report, request, gang, error);
             return report;
         }
         // All members begin together, or none does.
-        let complete = gang.is_none_or(|gang| gang.barrier().is_ok());
-        report.started = complete.then(|| self.shared.clock.now());
-        if complete {
+        report.started = match gang {
+            None => Some(now),
+            Some(gang) => gang.barrier().is_ok().then(|| self.shared.clock.now()),
+        };
+        if report.started.is_some() {
             let peers = {
                 let _inside = body::enter(self.shared.token());
                 // SAFETY: this lane's worker, once, and the request is Running.

@@ -5,7 +5,7 @@
 #
 # A sequence that fails is shrunk, printed, and kept in tests/scheduler_fuzz.regressions: commit it.
 source "$(dirname "$0")/lib.sh"
-export PROPTEST_CASES=100000
+export PROPTEST_CASES=30000
 case "${1:-}" in
     "") ;;
     --long) PROPTEST_CASES=10000000 ;;

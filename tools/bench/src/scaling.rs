@@ -2,10 +2,10 @@
 
 use std::hint::black_box;
 use std::sync::Barrier;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use phalanx::scheduler::PolicySpec;
-use phalanx::{Class, Drive, Phalanx, Request, Shutdown, Wait};
+use phalanx::{Class, Drive, Phalanx, Request, Shutdown, Turn, Wait};
 use serde::Serialize;
 
 use crate::node::Nothing;
@@ -99,7 +99,7 @@ fn submit(threads: usize) -> Vec<u64> {
     let mut all = Vec::new();
     for _ in 0..60 {
         let start = Barrier::new(threads);
-        let batch = |_| {
+        let batch = || {
             start.wait();
             let mut tickets = Vec::with_capacity(SUBMITS);
             let began = Instant::now();
@@ -107,20 +107,25 @@ fn submit(threads: usize) -> Vec<u64> {
                 tickets.push(node.submit(Request::small(|_: &mut ()| black_box(()))));
             }
             let ns = began.elapsed().as_nanos() as u64 / SUBMITS as u64;
-            assert!(tickets.iter().all(Result::is_ok), "the queue has room for all");
-            ns
+            (ns, tickets)
         };
-        let times: Vec<u64> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..threads).map(|number| scope.spawn(move || batch(number))).collect();
+        let batch = &batch;
+        let batches: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(batch)).collect();
             threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
         });
-        all.extend(times);
-        // They are run, so that the queue is empty for the next batch.
-        while Class::ALL.iter().any(|&class| node.snapshot().queued[class.index()] > 0) || !node.snapshot().busy.is_empty() {
-            node.turn();
-            std::thread::sleep(Duration::from_micros(20));
+        for (ns, tickets) in batches {
+            all.push(ns);
+            for ticket in tickets {
+                let Ok(ticket) = ticket else { panic!("the queue has room for all") };
+                // It is run, so that the queue is empty for the next batch.
+                while !ticket.phase().is_terminal() {
+                    node.turn();
+                    std::thread::yield_now();
+                }
+            }
         }
-        while matches!(node.turn(), phalanx::Turn::Progress) {}
+        while matches!(node.turn(), Turn::Progress) {}
     }
     node.shutdown(Shutdown::Finish);
     all
