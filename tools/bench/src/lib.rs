@@ -26,6 +26,7 @@ mod scaling;
 mod single;
 
 pub use figures::{Figures, Samples};
+pub use node::Nothing;
 pub use open_loop::open_loop;
 pub use pin::{Machine, machine};
 pub use scaling::{Point, Saturation, Scaling, scaling};

@@ -13,7 +13,7 @@ use crate::{Bench, Measure, Samples, pin};
 
 /// A device that does nothing: what is left is scheduling.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Nothing;
+pub struct Nothing;
 
 impl Device for Nothing {
     type Lane = ();
