@@ -25,8 +25,15 @@ const PARKED: u32 = 1;
 #[repr(C)]
 pub(crate) struct Mailbox<M> {
     state: AtomicU32,
-    mail: UnsafeCell<MaybeUninit<M>>,
+    mail: UnsafeCell<Slot<M>>,
     owner: OnceLock<thread::Thread>,
+}
+
+#[derive(Debug)]
+struct Slot<M> {
+    /// The number of this mail, as it is in the state: the producer counts here.
+    number: u32,
+    mail: MaybeUninit<M>,
 }
 
 /// How many the owner has taken. One for each mailbox, with its owner.
@@ -38,7 +45,11 @@ unsafe impl<M: Copy + Send> Sync for Mailbox<M> {}
 
 impl<M: Copy> Mailbox<M> {
     pub(crate) fn new() -> Self {
-        Self { state: AtomicU32::new(0), mail: UnsafeCell::new(MaybeUninit::uninit()), owner: OnceLock::new() }
+        Self {
+            state: AtomicU32::new(0),
+            mail: UnsafeCell::new(Slot { number: 0, mail: MaybeUninit::uninit() }),
+            owner: OnceLock::new(),
+        }
     }
 
     /// Makes the current thread the owner, who takes. The first call counts.
@@ -66,10 +77,13 @@ impl<M: Copy> Mailbox<M> {
     /// happens-before edge: the reservation of a lane whose holder released it after it had taken its mail.
     #[inline]
     pub(crate) unsafe fn put(&self, mail: M, parks: bool) {
-        // SAFETY: by the contract nobody else is at the slot: the owner looks at it only once the number below is there.
-        self.mail.with_mut(|slot| unsafe { (*slot).write(mail) });
-        // ORDERING: Relaxed: the number is the producer's own; the owner only sets the lowest bit.
-        let next = (self.state.load(Ordering::Relaxed) | PARKED).wrapping_add(1);
+        let next = self.mail.with_mut(|slot| {
+            // SAFETY: by the contract nobody else is at the slot: the owner looks at it only once the number below is in the state.
+            let slot = unsafe { &mut *slot };
+            slot.mail.write(mail);
+            slot.number = slot.number.wrapping_add(PARKED + 1);
+            slot.number
+        });
         if !parks {
             // ORDERING: Release, with the Acquire in `try_take`, as below. Without a sleeper nothing need be seen, and the producer need not
             // wait until the line is its own.
@@ -94,9 +108,12 @@ impl<M: Copy> Mailbox<M> {
         }
         debug_assert_eq!(number, taken.0.wrapping_add(2), "mail was put before the last was taken");
         taken.0 = number;
-        // SAFETY: the number was seen, so the producer has written the slot and is done with it, and it will not put again before we have
-        // released the lane.
-        Some(self.mail.with(|mail| unsafe { (*mail).assume_init_read() }))
+        let slot = self.mail.with(|slot| {
+            // SAFETY: the number was seen, so the producer is done with the slot, and it will not put again before we have released the lane.
+            unsafe { (*slot).mail }
+        });
+        // SAFETY: and it has written it.
+        Some(unsafe { slot.assume_init() })
     }
 
     /// Waits for mail and takes it. For the owner only.
@@ -129,7 +146,7 @@ mod tests {
     #[cfg(target_pointer_width = "64")]
     fn state_and_mail_share_one_cache_line() {
         type Box = Mailbox<Mail<()>>;
-        let end = std::mem::offset_of!(Box, mail) + size_of::<Mail<()>>();
+        let end = std::mem::offset_of!(Box, mail) + size_of::<Slot<Mail<()>>>();
         assert!(end <= 64, "the mail ends at byte {end}");
     }
 
