@@ -14,6 +14,18 @@
 //! # What the rivals do
 //! The same job, with less: a closure that does nothing is handed to another thread, which owns the "GPU", runs it alone and says that
 //! it is done. None of them has a policy, deadlines, predictions, statistics, or gangs that small requests cannot starve.
+//!
+//! # The document
+//! What `phalanx bench --json` writes, schema `phalanx.bench/2`; version 1 had no `scaling`.
+//!
+//! | field | holds |
+//! |---|---|
+//! | `schema`, `command` | the version, and what measures the same again |
+//! | `machine` | a [`Machine`] |
+//! | `bench` | a [`Figures`] for each figure by its name, in nanoseconds; `bench.rivals` those of the rivals |
+//! | `targets` | for each promise `what`, the `value` that was measured (null: it was not), `at_most`, and whether it is `met` |
+//! | `notes` | by a figure's name, why it is not what it could be here |
+//! | `scaling` | with `--scaling`: a [`Scaling`] |
 
 mod figures;
 mod gang;
@@ -24,6 +36,7 @@ mod pin;
 mod rivals;
 mod scaling;
 mod single;
+mod turns;
 
 pub use figures::{Figures, Samples};
 pub use node::Nothing;

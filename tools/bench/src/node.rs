@@ -117,8 +117,11 @@ pub(crate) const DISPATCHER: Measure = Measure {
 pub(crate) const STAGES: Measure = Measure {
     figures: &[
         ("stage.submit_to_dequeued", "of turn_rtt: from submit's clock to the dispatcher's"),
-        ("stage.dequeued_to_reserved", "deciding and reserving"),
-        ("stage.reserved_to_started", "handing over to the worker's CPU"),
+        (
+            "stage.dequeued_to_reserved",
+            "0 for one request: a turn reads its clock once, so that deciding counts to the next stage",
+        ),
+        ("stage.reserved_to_started", "deciding, reserving, handing over to the worker's CPU"),
         ("stage.started_to_finished", "the body"),
         ("stage.finished_to_resolved", "back to the submitter's CPU: it sees the ticket"),
         ("stage.finished_to_noticed", "the dispatcher sees the release"),

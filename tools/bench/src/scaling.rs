@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::node::Nothing;
 use crate::pin;
 use crate::single::Events;
+use crate::turns::turns;
 
 /// The costs, each beside what it grows with.
 #[derive(Clone, Debug, Serialize)]
@@ -19,10 +20,17 @@ pub struct Scaling {
     pub lanes: Vec<Point>,
     /// The same at eight lanes, by smalls queued; and where requests bring predictions, which a drain's backfill looks through.
     pub queued: Vec<Point>,
+    /// What a request costs the thread that turns the dispatcher, over real lanes that do nothing, by lanes: deciding, reserving, handing over,
+    /// and seeing the end.
+    pub turns_by_lanes: Vec<Point>,
+    /// The same on one lane, by smalls queued.
+    pub turns_by_queued: Vec<Point>,
     /// One request submitted, by threads that submit at the same time, while nobody takes them in: what each of them waits for it.
     pub submitters: Vec<Point>,
-    /// What one dispatcher can do: derived from `decision`, not measured.
+    /// What one dispatcher can do: derived from `turns_by_lanes` at eight lanes, not measured.
     pub saturation: Vec<Saturation>,
+    /// Derived likewise: so long must requests be on average for one dispatcher to keep eight lanes busy.
+    pub saturates_below_us: f64,
 }
 
 /// A measured cost.
@@ -48,22 +56,34 @@ pub struct Saturation {
 }
 
 const LANES: usize = 8;
+const QUEUED: [usize; 5] = [0, 10, 100, 1_000, 4_000];
 const BATCH: u32 = 64;
 const BATCHES: usize = 400;
 /// Requests of each thread in a batch of [`submit`].
 const SUBMITS: usize = 200;
 
-/// Measures all. `decision_ns` is what a request costs the dispatcher from its arrival to its end.
+/// Measures all.
 #[must_use]
-pub fn scaling(decision_ns: f64) -> Scaling {
+pub fn scaling() -> Scaling {
     let lanes = [1, 2, 4, 8].map(|lanes| point(lanes, events(lanes, lanes)));
-    let queued = [0, 10, 100, 1_000, 4_000].map(|queued| point(queued, events(LANES, queued)));
+    let queued = QUEUED.map(|queued| point(queued, events(LANES, queued)));
+    let turns_by_lanes = [1, 2, 4, LANES].map(|lanes| point(lanes, turns(lanes, 0)));
+    let turns_by_queued = QUEUED.map(|queued| point(queued, turns(1, queued)));
     let submitters = [1, 2, 4].map(|threads| point(threads, submit(threads)));
+    let turn_ns = turns_by_lanes[turns_by_lanes.len() - 1].ns_p50 as f64;
     let saturation = [1, 10, 100, 1_000].map(|request_us| {
         let requests_per_s = LANES as f64 * 1e6 / request_us as f64;
-        Saturation { request_us, requests_per_s, dispatcher_busy: requests_per_s * decision_ns * 1e-9 }
+        Saturation { request_us, requests_per_s, dispatcher_busy: requests_per_s * turn_ns * 1e-9 }
     });
-    Scaling { lanes: lanes.into(), queued: queued.into(), submitters: submitters.into(), saturation: saturation.into() }
+    Scaling {
+        lanes: lanes.into(),
+        queued: queued.into(),
+        turns_by_lanes: turns_by_lanes.into(),
+        turns_by_queued: turns_by_queued.into(),
+        submitters: submitters.into(),
+        saturation: saturation.into(),
+        saturates_below_us: LANES as f64 * turn_ns / 1e3,
+    }
 }
 
 fn point(of: usize, mut ns: Vec<u64>) -> Point {

@@ -149,7 +149,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Fail> {
             Target { what: promise.what, value, at_most: promise.most, met: value.is_some_and(|value| value <= promise.most) }
         })
         .collect();
-    let grows = args.scaling.then(|| scaling(p50(&figures, "decision").unwrap_or(f64::NAN)));
+    let grows = args.scaling.then(scaling);
     let mut command = format!("phalanx bench --rounds {} --samples {} --rate {}", args.rounds, args.samples, args.rate);
     if args.scaling {
         command.push_str(" --scaling");
@@ -195,6 +195,8 @@ fn growth(grows: &Scaling) -> String {
     for (what, points) in [
         ("scheduler event, by lanes", &grows.lanes),
         ("scheduler event, by queued", &grows.queued),
+        ("a request's turns, by lanes", &grows.turns_by_lanes),
+        ("on one lane, by queued", &grows.turns_by_queued),
         ("a submit, by threads", &grows.submitters),
     ] {
         let mut rows = vec![vec![what.to_owned()], vec!["  ns p50".to_owned()], vec!["  ns p99".to_owned()]];
@@ -218,6 +220,10 @@ fn growth(grows: &Scaling) -> String {
     }
     out.push('\n');
     out.push_str(&aligned(&rows));
+    out.push_str(&format!(
+        "  one dispatcher keeps eight lanes busy with requests of {:.1} us or more\n",
+        grows.saturates_below_us
+    ));
     out
 }
 
