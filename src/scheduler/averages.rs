@@ -11,26 +11,33 @@ pub struct Average {
     mean: f64,
     samples: u64,
     weight: f64,
+    /// From so many samples on, `1/n` is below `weight` for certain, and needs no division to say so.
+    full: u64,
+}
+
+/// See [`Average::full`]. One more than it takes, so that no rounding matters.
+const fn full(weight: f64) -> u64 {
+    ((1.0 / weight) as u64).saturating_add(2)
 }
 
 impl Average {
     /// An average with no sample yet, that ends up weighing each new one with `weight` (0 to 1).
     #[must_use]
     pub const fn new(weight: f64) -> Self {
-        Self { mean: 0.0, samples: 0, weight }
+        Self { mean: 0.0, samples: 0, weight, full: full(weight) }
     }
 
     /// An average that starts from a value that is as good as one sample.
     #[must_use]
     pub const fn starting_at(value: f64, weight: f64) -> Self {
-        Self { mean: value, samples: 1, weight }
+        Self { mean: value, samples: 1, weight, full: full(weight) }
     }
 
     /// Takes a sample in.
     #[inline]
     pub fn add(&mut self, sample: f64) {
         self.samples = self.samples.saturating_add(1);
-        let weight = (1.0 / self.samples as f64).max(self.weight);
+        let weight = if self.samples < self.full { (1.0 / self.samples as f64).max(self.weight) } else { self.weight };
         self.mean += weight * (sample - self.mean);
     }
 
@@ -157,6 +164,20 @@ mod tests {
             average.add(100.0);
         }
         assert!((average.get().unwrap() - 100.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn the_weight_is_the_same_with_and_without_the_division() {
+        for weight in [0.001, 0.01, 0.05, 0.1, 1.0 / 3.0, 0.7, 1.0] {
+            let mut average = Average::new(weight);
+            let mut plain = 0.0;
+            for n in 1..=3_000_u32 {
+                let sample = f64::from(n.wrapping_mul(2_654_435_761) >> 8);
+                average.add(sample);
+                plain += (1.0 / f64::from(n)).max(weight) * (sample - plain);
+                assert_eq!(average.get(), Some(plain), "{weight}: sample {n}");
+            }
+        }
     }
 
     #[test]

@@ -24,18 +24,30 @@ impl Run {
     }
 }
 
+/// No slot.
+const NOBODY: u32 = u32::MAX;
+
 #[derive(Clone, Debug)]
 pub(super) struct Lanes {
     all: LaneMask,
     busy: LaneMask,
     offline: LaneMask,
     smalls: Vec<Option<Run>>,
+    /// By lane: the slot of the small job on it, or `NOBODY`: apart, so that a job's lane is found without a branch that nobody can foresee.
+    slots: Vec<u32>,
     gang: Option<Run>,
 }
 
 impl Lanes {
     pub(super) fn new(lanes: usize) -> Self {
-        Self { all: LaneMask::first(lanes), busy: LaneMask::NONE, offline: LaneMask::NONE, smalls: vec![None; lanes], gang: None }
+        Self {
+            all: LaneMask::first(lanes),
+            busy: LaneMask::NONE,
+            offline: LaneMask::NONE,
+            smalls: vec![None; lanes],
+            slots: vec![NOBODY; lanes],
+            gang: None,
+        }
     }
 
     #[inline]
@@ -88,6 +100,7 @@ impl Lanes {
     pub(super) fn start_small(&mut self, lane: LaneId, run: Run) {
         debug_assert!(self.free().contains(lane), "{lane:?} is not free");
         self.busy = self.busy.with(lane);
+        self.slots[lane.index()] = run.slot;
         self.smalls[lane.index()] = Some(run);
     }
 
@@ -106,8 +119,10 @@ impl Lanes {
                 Some(run)
             }
             Class::Small => {
-                let lane = self.busy.into_iter().find(|&lane| self.small(lane).is_some_and(|run| run.slot == slot))?;
+                let held = self.slots.iter().enumerate().fold(0, |held, (lane, &other)| held | u64::from(other == slot) << lane);
+                let lane = (LaneMask::from_bits(held) & self.busy).lowest()?;
                 self.busy = self.busy.without(lane);
+                self.slots[lane.index()] = NOBODY;
                 self.smalls[lane.index()].take()
             }
         }
@@ -135,6 +150,8 @@ impl Lanes {
             let held = self.small(lane).is_some() || self.gang.is_some();
             assert_eq!(held, self.busy.contains(lane), "{lane:?} is busy without a run, or the reverse");
             assert!(!(self.small(lane).is_some() && self.gang.is_some()), "{lane:?} has two owners");
+            let slot = self.small(lane).map_or(NOBODY, |run| run.slot);
+            assert_eq!(self.slots[lane.index()], slot, "{lane:?} is another's");
         }
     }
 }

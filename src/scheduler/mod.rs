@@ -296,14 +296,14 @@ impl Scheduler {
             return;
         }
         let entry = self.table.entry(job.slot);
-        let (request, prediction) = (entry.job, self.table.prediction(job.slot));
-        let run = self.lanes.finish(job.slot, request.class);
+        let (class, model, prediction) = (entry.job.class, entry.job.model, self.table.prediction(job.slot));
+        let run = self.lanes.finish(job.slot, class);
         debug_assert!(run.is_some(), "a running job is in the lane book");
         if end == End::Completed {
-            let mean = self.averages.mean_service_ns(request.class);
-            self.predictor.completed(&request, prediction, mean, ran);
-            self.averages.completed(request.class, ran);
-            if let (Class::Small, Some(mean)) = (request.class, self.averages.mean_service_ns(Class::Small)) {
+            let mean = self.averages.mean_service_ns(class);
+            self.predictor.completed(class, model, prediction, mean, ran);
+            self.averages.completed(class, ran);
+            if let (Class::Small, Some(mean)) = (class, self.averages.mean_service_ns(Class::Small)) {
                 self.table.set_mean_run(Nanos(mean as u64));
             }
         }

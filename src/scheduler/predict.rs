@@ -226,10 +226,17 @@ impl Predictor {
     }
 
     /// Learns from a completed run.
-    pub(super) fn completed(&mut self, job: &Job, prediction: Prediction, class_mean_ns: Option<f64>, ran: Nanos) {
+    pub(super) fn completed(
+        &mut self,
+        class: Class,
+        model: ModelKey,
+        prediction: Prediction,
+        class_mean_ns: Option<f64>,
+        ran: Nanos,
+    ) {
         self.completions += 1;
-        let calibrated = self.run_time(prediction, job.class, class_mean_ns);
-        let calibration = &mut self.calibration[prediction.source as usize][job.class.index()];
+        let calibrated = self.run_time(prediction, class, class_mean_ns);
+        let calibration = &mut self.calibration[prediction.source as usize][class.index()];
         let raw = match prediction.source {
             // The mean of the class is its own calibration; what is kept of it is only how far off it is.
             PredictionSource::Class => class_mean_ns,
@@ -241,8 +248,8 @@ impl Predictor {
             calibration.predicted.add(raw);
             calibration.error.add((ran.0 as f64 - calibrated.0 as f64).abs() / (ran.0.max(1) as f64));
         }
-        if job.model.is_some() {
-            self.learn(job.model, job.class, ran);
+        if model.is_some() {
+            self.learn(model, class, ran);
         }
     }
 
@@ -293,7 +300,7 @@ mod tests {
     fn teach(predictor: &mut Predictor, job: &Job, ran: Nanos, times: usize) {
         for _ in 0..times {
             let prediction = predictor.predict(job);
-            predictor.completed(job, prediction, None, ran);
+            predictor.completed(job.class, job.model, prediction, None, ran);
         }
     }
 

@@ -182,8 +182,7 @@ pub fn simulate_with<S: Source + ?Sized, O: Observer>(
             run.closed = true;
         }
         let wake = run.scheduler.wake_at();
-        let soonest = [end, arrival, wake].into_iter().flatten().min();
-        let Some(now) = soonest else { break };
+        let Some(now) = sooner(sooner(end, arrival), wake) else { break };
         run.pass(now);
         if end == Some(now) {
             let (job, ran) = run.ends.pop();
@@ -202,6 +201,14 @@ pub fn simulate_with<S: Source + ?Sized, O: Observer>(
     }
     let (last, left) = left_at_end.unwrap_or((run.now, [0; 2]));
     Ok(run.result(name, options, last, left))
+}
+
+#[inline]
+fn sooner(a: Option<Nanos>, b: Option<Nanos>) -> Option<Nanos> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
 }
 
 fn next_request<S: Source + ?Sized>(
@@ -258,7 +265,8 @@ impl Ends {
     fn push(&mut self, at: Nanos, job: JobRef, ran: Nanos) {
         self.started += 1;
         // Among equals the one that started first ends first: it stays nearer to the back.
-        let place = self.sorted.iter().position(|other| other.at <= at).unwrap_or(self.sorted.len());
+        // All are compared, since no processor can foresee where a search would stop, and there are only as many as lanes.
+        let place = self.sorted.iter().map(|other| usize::from(other.at > at)).sum();
         self.sorted.insert(place, Ending { at, sequence: self.started, job, ran });
         debug_assert!(self.sorted.is_sorted_by(|a, b| (a.at, a.sequence) > (b.at, b.sequence)));
     }
