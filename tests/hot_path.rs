@@ -80,6 +80,9 @@ impl Policy for MarksToo {
     fn name(&self) -> &str {
         self.0.name()
     }
+    fn ranks(&self) -> bool {
+        self.0.ranks()
+    }
     fn next(&mut self, view: &mut View<'_>) -> Action {
         ROLE.set(Role::Node);
         if SPOIL.load(Ordering::Relaxed) {

@@ -818,6 +818,10 @@ impl<L: 'static> Dispatcher<L> {
                     }
                 }
             }
+            Decision::Ask { .. } | Decision::Unask { .. } | Decision::Resume { .. } => {
+                // No request of this runtime declares steps, so that none is ever asked to stop.
+                debug_assert!(false, "a request without steps is asked to stop, or was: {decision:?}");
+            }
             Decision::DrainOn { .. } => {
                 self.shared.word.drain(true);
             }

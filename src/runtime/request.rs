@@ -274,6 +274,8 @@ impl<L, T> Request<L, T> {
             expected: self.options.expected.get(),
             model: self.options.model,
             tenant: self.options.tenant,
+            // Requests declare no steps yet: none is asked to stop.
+            step: None,
         };
         self.body.into_cell(job, self.options.limit.get(), lanes, shared)
     }

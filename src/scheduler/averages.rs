@@ -78,10 +78,58 @@ struct Seen {
     service: Average,
 }
 
+/// How many were offered of late, in buckets of 2^33 ns (8.6 s): 14 of them are 120 s.
+#[derive(Clone, Copy, Debug)]
+struct Recent {
+    /// The bucket that is being filled.
+    bucket: u64,
+    counts: [[u32; 2]; Self::BUCKETS],
+    /// Of all buckets.
+    sum: [u64; 2],
+    since: Option<Nanos>,
+}
+
+impl Recent {
+    const BUCKETS: usize = 14;
+    const BITS: u32 = 33;
+
+    const NEW: Self = Self { bucket: 0, counts: [[0; 2]; Self::BUCKETS], sum: [0; 2], since: None };
+
+    #[inline]
+    fn add(&mut self, class: Class, count: u32, now: Nanos) {
+        let bucket = now.0 >> Self::BITS;
+        if bucket > self.bucket {
+            let passed = (bucket - self.bucket).min(Self::BUCKETS as u64);
+            for i in 0..passed {
+                let old = std::mem::take(&mut self.counts[((bucket - i) % Self::BUCKETS as u64) as usize]);
+                self.sum = [self.sum[0] - u64::from(old[0]), self.sum[1] - u64::from(old[1])];
+            }
+            self.bucket = bucket;
+        }
+        let counted = &mut self.counts[(self.bucket % Self::BUCKETS as u64) as usize][class.index()];
+        let before = *counted;
+        *counted = before.saturating_add(count);
+        self.sum[class.index()] += u64::from(*counted - before);
+        self.since.get_or_insert(now);
+    }
+
+    /// Offered in a nanosecond. The span is that since the oldest bucket began, or since the first offer, at least one bucket's.
+    fn rate_per_ns(&self, class: Class, now: Nanos) -> f64 {
+        let oldest = (self.bucket + 1).saturating_sub(Self::BUCKETS as u64) << Self::BITS;
+        let from = self.since.unwrap_or(now).max(Nanos(oldest));
+        self.sum[class.index()] as f64 / ((now - from).0.max(1 << Self::BITS)) as f64
+    }
+}
+
+/// The weight of one request's step.
+const STEP_WEIGHT: f64 = 0.01;
+
 /// Arrivals and service of both classes.
 #[derive(Clone, Copy, Debug)]
 pub struct Averages {
     classes: [Seen; 2],
+    recent: Recent,
+    step: Average,
 }
 
 impl Averages {
@@ -89,7 +137,7 @@ impl Averages {
     #[must_use]
     pub const fn new() -> Self {
         let nothing = Seen { last_arrival: None, gap: Average::new(WEIGHT), service: Average::new(WEIGHT) };
-        Self { classes: [nothing; 2] }
+        Self { classes: [nothing; 2], recent: Recent::NEW, step: Average::new(STEP_WEIGHT) }
     }
 
     /// A request was offered, taken or not.
@@ -100,6 +148,13 @@ impl Averages {
             seen.gap.add((arrival - last).0 as f64);
         }
         seen.last_arrival = Some(seen.last_arrival.map_or(arrival, |last| last.max(arrival)));
+        self.recent.add(class, 1, arrival);
+    }
+
+    /// A request with steps of this length was offered.
+    #[inline]
+    pub(super) fn offered_step(&mut self, step: Nanos) {
+        self.step.add(step.0 as f64);
     }
 
     /// So many requests were offered since the last one that is known, and turned away before anybody could ask when each came: as
@@ -110,6 +165,7 @@ impl Averages {
             seen.gap.add_repeatedly((now - last).0 as f64 / count as f64, count);
         }
         seen.last_arrival = Some(seen.last_arrival.map_or(now, |last| last.max(now)));
+        self.recent.add(class, count.min(u64::from(u32::MAX)) as u32, now);
     }
 
     /// A request ran to its end.
@@ -140,6 +196,24 @@ impl Averages {
             Class::Large => 1.0,
         };
         Some(self.rate_per_ns(class)? * self.mean_service_ns(class)? * width)
+    }
+
+    /// The share of the node's capacity that the class has asked for in the last 120 s, refused ones included; 0 until a request of it has
+    /// completed. Unlike [`load`](Self::load) it forgets by the clock: an overload is over when it is over, however few requests that takes.
+    #[must_use]
+    pub fn recent_load(&self, class: Class, lanes: usize, now: Nanos) -> f64 {
+        let width = match class {
+            Class::Small => 1.0 / lanes as f64,
+            Class::Large => 1.0,
+        };
+        self.recent.rate_per_ns(class, now) * self.mean_service_ns(class).unwrap_or(0.0) * width
+    }
+
+    /// Mean length of a step in nanoseconds, over the requests that have steps; `None` before the first of them.
+    #[inline]
+    #[must_use]
+    pub fn mean_step_ns(&self) -> Option<f64> {
+        self.step.get()
     }
 }
 

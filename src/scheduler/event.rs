@@ -1,6 +1,6 @@
 //! What the scheduler is told, and what it answers.
 
-use crate::types::{Class, LaneId, ModelKey, Nanos, RequestId, TenantKey};
+use crate::types::{Class, LaneId, LaneMask, ModelKey, Nanos, RequestId, TenantKey};
 
 /// A request as the scheduler sees it: everything that a decision may depend on, and nothing that runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,10 +30,14 @@ pub struct Job {
     /// Whose it is.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "TenantKey::is_none"))]
     pub tenant: TenantKey,
+    /// About how long one of its steps takes: it can stop between two, and go on later on the lanes it had. `None`: it runs to its end, and
+    /// is never asked to stop.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub step: Option<Nanos>,
 }
 
 impl Job {
-    /// A job without deadline, target, prediction, key or tenant.
+    /// A job without deadline, target, prediction, key, tenant or steps.
     #[must_use]
     pub const fn new(id: RequestId, class: Class, arrival: Nanos) -> Self {
         Self {
@@ -46,6 +50,7 @@ impl Job {
             expected: None,
             model: ModelKey::NONE,
             tenant: TenantKey::NONE,
+            step: None,
         }
     }
 }
@@ -87,19 +92,31 @@ pub enum Event {
         /// How many.
         count: u64,
     },
-    /// The owner of a queued job took it back. A reference to a job that is not queued any more is ignored.
+    /// The owner of a queued job took it back, or that of a parked one, which is then resumed as soon as its lanes are free, so that what it
+    /// left there can be dropped where it lives: the driver, which knows that it is cancelled, ends it there. A reference to a job that is
+    /// neither is ignored.
     Cancel(JobRef),
-    /// A started job ended; all of its lanes are free again.
+    /// A started job stopped between two of its steps, as it was asked to (maybe just before it was not asked any more); all of its lanes
+    /// are free again, and what it needs to go on stays where it is.
+    Parked {
+        /// Which.
+        #[cfg_attr(feature = "serde", serde(flatten))]
+        job: JobRef,
+        /// For how long it held its lanes since its start or its latest resumption (for a gang: the longest of its members).
+        ran: Nanos,
+    },
+    /// A started job ended, also one that is parked (its lane went out of service, or the node shuts down); all of its lanes are free again.
     Finish {
         /// Which.
         #[cfg_attr(feature = "serde", serde(flatten))]
         job: JobRef,
         /// How.
         end: End,
-        /// For how long it held its lanes, as its workers measured it (for a gang: the longest of its members).
+        /// For how long it held its lanes since its start or its latest resumption, as its workers measured it (for a gang: the longest of
+        /// its members); 0 for one that is parked.
         ran: Nanos,
     },
-    /// A lane was taken out of service. What ran on it is reported by an event of its own.
+    /// A lane was taken out of service. What ran or was parked on it is reported by events of its own.
     LaneDown {
         /// Which.
         lane: LaneId,
@@ -160,6 +177,31 @@ pub enum Decision {
     },
     /// Start this large job on every lane, all of which are free.
     StartLarge(JobRef),
+    /// Ask this running job, which has steps, to stop between two of them. It answers by [`Event::Parked`], or by [`Event::Finish`] if it
+    /// ends before.
+    Ask {
+        /// Which.
+        #[cfg_attr(feature = "serde", serde(flatten))]
+        job: JobRef,
+        /// Where it runs: one lane, or all.
+        lanes: LaneMask,
+    },
+    /// It need not stop any more. If it already has, its [`Event::Parked`] is on the way.
+    Unask {
+        /// Which.
+        #[cfg_attr(feature = "serde", serde(flatten))]
+        job: JobRef,
+        /// Where it runs: one lane, or all.
+        lanes: LaneMask,
+    },
+    /// Let this parked job go on where it stopped: its lane, or all of them, are free.
+    Resume {
+        /// Which.
+        #[cfg_attr(feature = "serde", serde(flatten))]
+        job: JobRef,
+        /// Where: one lane, or all.
+        lanes: LaneMask,
+    },
     /// From now on lanes are kept free for a waiting large job.
     DrainOn {
         /// When the last lane is predicted to be free.
@@ -176,9 +218,9 @@ pub struct Decisions {
 }
 
 impl Decisions {
-    /// One event brings at most its own admission, [`EXPIRE_BATCH`](super::EXPIRE_BATCH) expiries, a start for each lane, and
-    /// one change of the drain.
-    pub const CAPACITY: usize = 1 + super::EXPIRE_BATCH + crate::types::MAX_SIM_LANES + 1;
+    /// One event brings at most its own admission, [`EXPIRE_BATCH`](super::EXPIRE_BATCH) expiries, for each lane a start or a resumption, a
+    /// request to stop and one taken back, and one change of the drain.
+    pub const CAPACITY: usize = 1 + super::EXPIRE_BATCH + 3 * crate::types::MAX_SIM_LANES + 1;
 
     /// An empty buffer. The one allocation it will ever make.
     #[must_use]

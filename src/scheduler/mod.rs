@@ -26,6 +26,7 @@
 //! | `averages` | moving averages of arrivals and service |
 //! | `estimate` | when a request that came now would start |
 //! | `predict` | how long a job will run |
+//! | `ranks` | the queued jobs by size and urgency, for policies that ask for it |
 //! | `share` | how the small queue is shared between tenants |
 //! | `view` | what a policy may see |
 //! | `policy/` | the policies, one file each: who starts next |
@@ -43,6 +44,7 @@ mod event;
 mod lanes;
 pub mod policy;
 mod predict;
+mod ranks;
 mod share;
 mod table;
 mod view;
@@ -53,11 +55,12 @@ pub use policy::{Action, Hold, Policy, PolicyError, PolicySpec};
 pub use predict::{PredictionError, PredictionSource};
 pub use share::Sharing;
 pub use table::Part;
-pub use view::{LATE_AGE, LATE_SHARE, Order, View, Waiting};
+pub use view::{LATE_AGE, LATE_SHARE, Order, Parked, Ranking, Running, View, Waiting};
 
 use crate::types::{Class, LaneId, LaneMask, MAX_SIM_LANES, Nanos};
 use lanes::{Lanes, Run};
 use predict::{Prediction, Predictor};
+use ranks::Key;
 use table::{Place, Table};
 
 /// How far a policy looks into a queue for one decision. The cost of a decision does not grow with the queue.
@@ -65,6 +68,10 @@ pub const SCAN: usize = 64;
 
 /// How many jobs one event expires at the most.
 pub const EXPIRE_BATCH: usize = 64;
+
+/// The most small jobs that are parked on one lane, and the most large ones on the node: what they need to go on lives on their GPUs, whose
+/// memory is finite. A policy may keep to less; none can have more.
+pub const MAX_PARKED: usize = 4;
 
 /// The margin with which a prediction is taken that a job must end by: so many mean relative errors.
 const FINISH_ERRORS: f64 = 1.0;
@@ -159,10 +166,10 @@ impl Limits {
         self.queue[class.index()]
     }
 
-    /// How many jobs the scheduler holds at the most, queued and running: every [`JobRef::slot`] is below it.
+    /// How many jobs the scheduler holds at the most, queued, running and parked: every [`JobRef::slot`] is below it.
     #[must_use]
     pub const fn slots(&self) -> usize {
-        self.queue[0] + self.queue[1] + self.lanes
+        self.queue[0] + self.queue[1] + self.lanes + (self.lanes + 1) * MAX_PARKED
     }
 }
 
@@ -187,11 +194,15 @@ impl Scheduler {
     /// each queue place, and 300 kB.
     #[must_use]
     pub fn new(limits: Limits, policy: Box<dyn Policy>) -> Self {
+        let mut table = Table::new(limits.slots(), limits.sharing);
+        if policy.ranks() {
+            table.rank();
+        }
         Self {
             limits,
             policy,
             now: Nanos::ZERO,
-            table: Table::new(limits.slots(), limits.sharing),
+            table,
             lanes: Lanes::new(limits.lanes),
             averages: Averages::new(),
             predictor: Predictor::new(),
@@ -211,11 +222,12 @@ impl Scheduler {
         match event {
             Event::Arrive(job) => self.arrive(&job, out),
             Event::Refused { class, count } => self.averages.offered_and_refused(class, count.max(1), self.now),
-            Event::Cancel(job) => {
-                if matches!(self.table.find(job), Some(Place::Queued(_) | Place::InLine)) {
-                    self.table.remove(job.slot);
-                }
-            }
+            Event::Cancel(job) => match self.table.find(job) {
+                Some(Place::Queued(_) | Place::InLine) => self.table.remove(job.slot),
+                Some(Place::Parked) => self.lanes.cancel(job.slot),
+                _ => {}
+            },
+            Event::Parked { job, ran } => self.park(job, ran),
             Event::Finish { job, end, ran } => self.finish(job, end, ran),
             Event::LaneDown { lane } => self.lanes.set_offline(lane, true),
             Event::LaneUp { lane } => self.lanes.set_offline(lane, false),
@@ -228,7 +240,7 @@ impl Scheduler {
         if let Event::Arrive(_) = event {
             self.table.watch_newest();
         }
-        let draining = hold.drain && self.table.queued(Class::Large) > 0 && self.lanes.gang().is_none();
+        let draining = hold.drain && self.larges_wait() && self.lanes.gang().is_none();
         if draining != self.draining {
             self.draining = draining;
             out.push(if draining { Decision::DrainOn { shadow: self.lanes.shadow(self.now) } } else { Decision::DrainOff });
@@ -247,11 +259,21 @@ impl Scheduler {
     fn arrive(&mut self, job: &Job, out: &mut Decisions) {
         // Refused ones are offered load too: a rate that left them out would call an overloaded node half idle.
         self.averages.offered(job.class, job.arrival);
+        if let Some(step) = job.step {
+            self.averages.offered_step(step);
+        }
         let room = self.table.queued(job.class) < self.limits.queue_capacity(job.class);
         let tenant_full = self.table.is_tenant_full(job);
         let prediction = self.predictor.predict(job);
         let admitted = if room && !tenant_full {
             let latest_start = self.latest_start(job, prediction);
+            let (predictor, averages) = (&self.predictor, &self.averages);
+            self.table.set_next_key(|| {
+                let size = predictor.run_time(prediction, job.class, averages.mean_service_ns(job.class)).unwrap_or(Nanos::ZERO);
+                let due = job.target.unwrap_or(Nanos::MAX).min(job.deadline.unwrap_or(Nanos::MAX));
+                let own = if prediction.source() == PredictionSource::Class { Nanos::ZERO } else { size };
+                Key { size, due, latest: if due == Nanos::MAX { due } else { due - own } }
+            });
             let admitted = self.table.insert(*job, prediction, latest_start);
             if latest_start <= self.now {
                 // It is too late before it has begun.
@@ -292,13 +314,22 @@ impl Scheduler {
     }
 
     fn finish(&mut self, job: JobRef, end: End, ran: Nanos) {
-        if self.table.find(job) != Some(Place::Running) {
+        let place = self.table.find(job);
+        if !matches!(place, Some(Place::Running | Place::Parked)) {
             return;
         }
         let entry = self.table.entry(job.slot);
         let (class, model, prediction) = (entry.job.class, entry.job.model, self.table.prediction(job.slot));
+        if place == Some(Place::Parked) {
+            let stopped = self.lanes.unpark(job.slot, class);
+            debug_assert!(stopped.is_some(), "a parked job is in the lane book");
+            self.table.remove(job.slot);
+            return;
+        }
         let run = self.lanes.finish(job.slot, class);
         debug_assert!(run.is_some(), "a running job is in the lane book");
+        // All of its stretches: what was parked in between has run no less for it.
+        let ran = ran + run.map_or(Nanos::ZERO, |run| run.served);
         if end == End::Completed {
             let mean = self.averages.mean_service_ns(class);
             self.predictor.completed(class, model, prediction, mean, ran);
@@ -308,6 +339,53 @@ impl Scheduler {
             }
         }
         self.table.remove(job.slot);
+    }
+
+    fn park(&mut self, job: JobRef, ran: Nanos) {
+        if self.table.find(job) != Some(Place::Running) {
+            return;
+        }
+        let entry = &self.table.entry(job.slot).job;
+        // Only what has steps can have stopped, and it was asked only if there was a place for what it leaves.
+        if entry.step.is_some() && self.lanes.park(job.slot, entry.class, ran, self.now) {
+            self.table.park(job.slot);
+        } else {
+            debug_assert!(false, "{job:?} has no steps, or no place to be parked in");
+        }
+    }
+
+    /// Whether a large job is queued or parked.
+    fn larges_wait(&self) -> bool {
+        self.table.queued(Class::Large) > 0 || !self.lanes.parked_larges().is_empty()
+    }
+
+    fn resume(&mut self, job: JobRef, out: &mut Decisions) -> bool {
+        if self.table.find(job) != Some(Place::Parked) {
+            return false;
+        }
+        let class = self.table.entry(job.slot).job.class;
+        let lanes = self.lanes.home(job.slot, class);
+        if lanes.is_empty() || !self.lanes.free().covers(lanes) {
+            return false;
+        }
+        let Some(stopped) = self.lanes.unpark(job.slot, class) else { return false };
+        self.table.resume(job.slot);
+        let run = Run {
+            slot: job.slot,
+            started: self.now,
+            predicted_end: self.now + lanes::remaining(stopped.predicted, stopped.served),
+            predicted: stopped.predicted,
+            served: stopped.served,
+            step: stopped.step,
+            stops: stopped.stops,
+            asked: None,
+        };
+        match class {
+            Class::Large => self.lanes.start_gang(run),
+            Class::Small => lanes.into_iter().for_each(|lane| self.lanes.start_small(lane, run)),
+        }
+        out.push(Decision::Resume { job, lanes });
+        true
     }
 
     /// Expires what is due; whether more is.
@@ -327,12 +405,22 @@ impl Scheduler {
         self.table.first_latest_start().is_some_and(|(_, latest_start)| latest_start <= self.now)
     }
 
-    /// Asks the policy until it holds, or nothing is queued any more. Each of its answers but the last takes a free lane, so there are at most `lanes + 1`.
+    /// Asks the policy until it holds, or nothing waits any more. Each of its answers but the last takes a free lane, or asks a lane's job to
+    /// stop, or not to.
     fn start(&mut self, out: &mut Decisions) -> Hold {
+        // What was taken back is dropped where it lives, also when nothing else starts any more.
+        while let Some((slot, _)) = self.lanes.cancelled() {
+            if !self.resume(self.table.job_ref(slot), out) {
+                debug_assert!(false, "a parked job on free lanes can go on");
+                break;
+            }
+        }
         if self.closed {
             return Hold::default();
         }
-        loop {
+        // A start or a resumption takes a lane, of which none becomes free here; a job is asked at most once, and that taken back once.
+        let most = 3 * self.limits.lanes;
+        for turn in 0.. {
             let mut view = View {
                 now: self.now,
                 table: &mut self.table,
@@ -342,20 +430,47 @@ impl Scheduler {
             };
             match self.policy.next(&mut view) {
                 Action::Hold(hold) => return hold,
+                _ if turn >= most => break,
                 Action::StartSmall { job, backfill } => {
-                    let lane = self.lanes.free().lowest();
-                    let (Some(lane), true) = (lane, self.startable(job, Class::Small)) else { return self.fault() };
+                    let lane = self.lanes.for_new();
+                    let (Some(lane), true) = (lane, self.startable(job, Class::Small)) else { break };
                     let run = self.run(job);
                     self.lanes.start_small(lane, run);
                     out.push(Decision::StartSmall { job, lane, backfill });
                     // Nothing is left to ask about.
-                    if self.table.is_empty() {
+                    if self.table.is_empty() && !self.lanes.any_parked() && self.lanes.asked().is_empty() {
                         return Hold::default();
                     }
                 }
+                Action::StartSmallOn { job, lane } => {
+                    if !self.lanes.free().contains(lane) || !self.startable(job, Class::Small) {
+                        break;
+                    }
+                    let run = self.run(job);
+                    self.lanes.start_small(lane, run);
+                    out.push(Decision::StartSmall { job, lane, backfill: false });
+                }
+                Action::Resume(job) => {
+                    if !self.resume(job, out) {
+                        break;
+                    }
+                }
+                Action::Ask(job) => {
+                    let class = self.running_class(job);
+                    let Some(class) = class.filter(|&class| self.lanes.can_ask(job.slot, class)) else { break };
+                    let lanes = self.lanes.set_asked(job.slot, class, Some(self.now));
+                    out.push(Decision::Ask { job, lanes });
+                }
+                Action::Unask(job) => {
+                    let class = self.running_class(job);
+                    let asked = |class| self.lanes.asked().covers(self.lanes.lanes_of(job.slot, class));
+                    let Some(class) = class.filter(|&class| asked(class)) else { break };
+                    let lanes = self.lanes.set_asked(job.slot, class, None);
+                    out.push(Decision::Unask { job, lanes });
+                }
                 Action::StartLarge(job) => {
                     if !self.lanes.all_free() || !self.startable(job, Class::Large) {
-                        return self.fault();
+                        break;
                     }
                     let run = self.run(job);
                     self.lanes.start_gang(run);
@@ -363,6 +478,12 @@ impl Scheduler {
                 }
             }
         }
+        self.fault()
+    }
+
+    /// The class of a job, if it runs.
+    fn running_class(&self, job: JobRef) -> Option<Class> {
+        (self.table.find(job) == Some(Place::Running)).then(|| self.table.entry(job.slot).job.class)
     }
 
     fn startable(&self, job: JobRef, class: Class) -> bool {
@@ -372,9 +493,19 @@ impl Scheduler {
     fn run(&mut self, job: JobRef) -> Run {
         let entry = self.table.entry(job.slot);
         let mean = self.averages.mean_service_ns(entry.job.class);
-        let run_time = self.predictor.run_time(self.table.prediction(job.slot), entry.job.class, mean).unwrap_or(Nanos::ZERO);
+        let step = entry.job.step;
+        let predicted = self.predictor.run_time(self.table.prediction(job.slot), entry.job.class, mean).unwrap_or(Nanos::ZERO);
         self.table.start(job.slot);
-        Run { slot: job.slot, started: self.now, predicted_end: self.now + run_time }
+        Run {
+            slot: job.slot,
+            started: self.now,
+            predicted_end: self.now + predicted,
+            predicted,
+            served: Nanos::ZERO,
+            step,
+            stops: 0,
+            asked: None,
+        }
     }
 
     /// A policy asked for what cannot be. Ours never do; one of a user's must not break the node: it is taken as holding, and counted.
@@ -395,6 +526,19 @@ impl Scheduler {
     #[must_use]
     pub fn queued(&self, class: Class) -> usize {
         self.table.queued(class)
+    }
+
+    /// How many jobs of a class are parked: started, and stopped between two steps.
+    #[must_use]
+    pub fn parked(&self, class: Class) -> usize {
+        self.lanes.parked(class)
+    }
+
+    /// The lanes whose job is asked to stop at its next step.
+    #[inline]
+    #[must_use]
+    pub fn asked(&self) -> LaneMask {
+        self.lanes.asked()
     }
 
     /// The lanes on which something runs.
@@ -494,7 +638,19 @@ impl Scheduler {
             let run = run.expect("a busy lane has a run");
             assert!(run.started <= self.now, "{lane:?} runs what has not started yet");
         }
-        assert!(!(self.draining && self.queued(Class::Large) == 0), "a drain for nobody");
+        for lane in self.lanes.parked_on() {
+            for stopped in self.lanes.parked_smalls(lane) {
+                let entry = self.table.entry(stopped.slot);
+                assert_eq!((entry.place, entry.job.class), (Place::Parked, Class::Small), "{lane:?} keeps what is not parked");
+            }
+        }
+        for stopped in self.lanes.parked_larges() {
+            let entry = self.table.entry(stopped.slot);
+            assert_eq!((entry.place, entry.job.class), (Place::Parked, Class::Large), "a parked large one is none");
+        }
+        let parked = Class::ALL.map(|class| self.lanes.parked(class)).iter().sum::<usize>();
+        assert_eq!(parked, self.table.parked(), "a parked job is in no book");
+        assert!(!self.draining || self.larges_wait(), "a drain for nobody");
     }
 }
 

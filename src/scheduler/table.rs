@@ -6,6 +6,7 @@
 use super::SCAN;
 use super::event::{Job, JobRef};
 use super::predict::{Prediction, PredictionSource};
+use super::ranks::{Key, Ranks};
 use super::share::{Sharing, Turns};
 use crate::types::{Class, Nanos};
 
@@ -23,6 +24,8 @@ pub(super) enum Place {
     InLine,
     /// On its lanes.
     Running,
+    /// Started, and stopped between two steps.
+    Parked,
 }
 
 /// The two parts of a class's queue. Each is in arrival order.
@@ -154,6 +157,9 @@ pub(super) struct Table {
     /// The job that was put in last and is not watched for its latest start yet.
     newest: u32,
     lines: Option<Box<Lines>>,
+    /// Where the policy asks for it: the queued jobs by size and urgency.
+    ranks: Option<Box<Ranks>>,
+    next_key: Key,
 }
 
 /// The tenants' lines, where the small queue is shared.
@@ -210,7 +216,33 @@ impl Table {
             window: Window::NEW,
             newest: NIL,
             lines: sharing.map(lines).map(Box::new),
+            ranks: None,
+            next_key: Key::default(),
         }
+    }
+
+    /// From now on, and before the first job, queued ones are ranked.
+    pub(super) fn rank(&mut self) {
+        debug_assert!(self.entries.iter().all(|entry| entry.place == Place::Free));
+        self.ranks = Some(Box::new(Ranks::new(self.entries.len())));
+    }
+
+    /// What the next job that is inserted is ranked by.
+    #[inline]
+    pub(super) fn set_next_key(&mut self, key: impl FnOnce() -> Key) {
+        if self.ranks.is_some() {
+            self.next_key = key();
+        }
+    }
+
+    #[inline]
+    pub(super) fn ranks(&self) -> Option<&Ranks> {
+        self.ranks.as_deref()
+    }
+
+    #[inline]
+    pub(super) fn ranks_mut(&mut self) -> Option<&mut Ranks> {
+        self.ranks.as_deref_mut()
     }
 
     /// Whether the job's tenant has as many in the small queue as one may have.
@@ -244,6 +276,9 @@ impl Table {
         *entry = Entry { job, seq: self.next_seq, place: Place::Free, line: line as u8, latest_start, prev: NIL, heap_pos: NIL };
         self.links[slot as usize] = Link { prediction, next: NIL };
         self.next_seq += 1;
+        if let Some(ranks) = &mut self.ranks {
+            ranks.set_key(slot, job.class, self.next_key);
+        }
         if self.lines.is_some() && job.class == Class::Small {
             self.line_up(slot);
             self.advance();
@@ -424,7 +459,24 @@ impl Table {
         self.left_queue(slot);
     }
 
-    /// Forgets a job, queued or running; its slot is free from now on.
+    /// How many jobs are parked, by walking them all: for checkers.
+    pub(super) fn parked(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.place == Place::Parked).count()
+    }
+
+    /// A running job has stopped between two steps.
+    pub(super) fn park(&mut self, slot: u32) {
+        debug_assert_eq!(self.entries[slot as usize].place, Place::Running);
+        self.entries[slot as usize].place = Place::Parked;
+    }
+
+    /// A parked job goes on.
+    pub(super) fn resume(&mut self, slot: u32) {
+        debug_assert_eq!(self.entries[slot as usize].place, Place::Parked);
+        self.entries[slot as usize].place = Place::Running;
+    }
+
+    /// Forgets a job, queued, running or parked; its slot is free from now on.
     pub(super) fn remove(&mut self, slot: u32) {
         match self.entries[slot as usize].place {
             Place::Free => unreachable!("a free slot is never removed"),
@@ -438,7 +490,7 @@ impl Table {
                 self.heap_remove(slot);
                 self.left_queue(slot);
             }
-            Place::Running => {}
+            Place::Running | Place::Parked => {}
         }
         let entry = &mut self.entries[slot as usize];
         entry.place = Place::Free;
@@ -522,6 +574,9 @@ impl Table {
         entry.prev = tail;
         self.links[slot as usize].next = NIL;
         entry.place = Place::Queued(part);
+        if let Some(ranks) = &mut self.ranks {
+            ranks.insert(slot, entry.seq);
+        }
         if entry.job.class == Class::Small && part == Part::Fresh {
             self.window_follows(slot, true);
         }
@@ -533,6 +588,9 @@ impl Table {
         let (prev, next, class) = (entry.prev, self.links[slot as usize].next, entry.job.class);
         if class == Class::Small && part == Part::Fresh {
             self.window_follows(slot, false);
+        }
+        if let Some(ranks) = &mut self.ranks {
+            ranks.remove(slot);
         }
         self.unlinked[class.index()] += 1;
         let list = &mut self.lists[class.index()][part as usize];
@@ -695,7 +753,11 @@ impl Table {
             slot = self.links[slot as usize].next;
         }
         for (slot, seen) in seen.iter().enumerate() {
-            assert!(seen ^ (self.entries[slot].place == Place::Running), "slot {slot} is lost, or runs while it waits");
+            let started = matches!(self.entries[slot].place, Place::Running | Place::Parked);
+            assert!(seen ^ started, "slot {slot} is lost, or runs while it waits");
+        }
+        if let Some(ranks) = &self.ranks {
+            ranks.check(|slot| matches!(self.entry(slot).place, Place::Queued(_)));
         }
     }
 }

@@ -3,8 +3,9 @@
 use super::SCAN;
 use super::averages::Averages;
 use super::event::{Job, JobRef};
-use super::lanes::Lanes;
+use super::lanes::{Lanes, Stopped, remaining};
 use super::predict::{PredictionSource, Predictor};
+use super::ranks::By;
 use super::table::{Part, Table};
 use crate::types::{Class, LaneId, LaneMask, Nanos};
 
@@ -44,6 +45,55 @@ pub enum Order {
     OnTime,
 }
 
+/// A job that runs, as a policy sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Running {
+    /// How an [`Action`](super::Action) names it.
+    pub job: JobRef,
+    /// When it was submitted.
+    pub arrival: Nanos,
+    /// The earlier of its target and its deadline.
+    pub due: Option<Nanos>,
+    /// About how long one of its steps takes, if it can stop.
+    pub step: Option<Nanos>,
+    /// Whether it is asked to stop.
+    pub asked: bool,
+    /// Whether it can be: it has steps, is not asked yet, and there is room for it to be parked.
+    pub can_stop: bool,
+    /// How often it has stopped.
+    pub stops: u32,
+    /// How much longer it is predicted to run if it is let: half of its age, once it has outlived its prediction.
+    pub remaining: Nanos,
+}
+
+/// A job that is parked, as a policy sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parked {
+    /// How an [`Action`](super::Action) names it.
+    pub job: JobRef,
+    /// When it was submitted.
+    pub arrival: Nanos,
+    /// The earlier of its target and its deadline.
+    pub due: Option<Nanos>,
+    /// Since when it is parked.
+    pub since: Nanos,
+    /// How much longer it is predicted to run, as [`Running::remaining`].
+    pub remaining: Nanos,
+}
+
+/// By what a policy that [ranks](super::Policy::ranks) takes the first of a class. Among equals it is the one that came first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ranking {
+    /// The shortest predicted run, by the prediction at its arrival.
+    Size,
+    /// The earliest target or deadline; those that have neither come last.
+    Due,
+}
+
+fn due(job: &Job) -> Option<Nanos> {
+    job.target.into_iter().chain(job.deadline).min()
+}
+
 /// The node at one moment: the queues, the lanes, the averages and the predictions. Policies decide by this alone.
 ///
 /// While a lane is out of service no gang can start, so the larges are not shown at all: a policy that drained for them would
@@ -77,6 +127,13 @@ impl View<'_> {
     #[must_use]
     pub fn free(&self) -> LaneMask {
         self.lanes.free()
+    }
+
+    /// The lanes on which something runs.
+    #[inline]
+    #[must_use]
+    pub fn busy(&self) -> LaneMask {
+        self.lanes.busy()
     }
 
     /// Whether every lane is in service and free: only then can a large job start.
@@ -330,6 +387,112 @@ impl View<'_> {
         }
         let run = self.lanes.gang().or_else(|| self.lanes.small(lane))?;
         Some((run.started, run.end(self.now)))
+    }
+
+    /// What runs: the small job on each lane, lowest first, or the large one.
+    pub fn all_running(&self) -> impl Iterator<Item = Running> + '_ {
+        let gang = self.lanes.gang();
+        let smalls = if gang.is_some() { LaneMask::NONE } else { self.lanes.busy() };
+        gang.into_iter().chain(smalls.into_iter().filter_map(|lane| self.lanes.small(lane))).map(|run| {
+            let job = &self.table.entry(run.slot).job;
+            Running {
+                job: JobRef { slot: run.slot, id: job.id },
+                arrival: job.arrival,
+                due: due(job),
+                step: run.step,
+                asked: run.asked.is_some(),
+                can_stop: self.lanes.can_ask(run.slot, job.class),
+                stops: run.stops,
+                remaining: run.remaining(self.now),
+            }
+        })
+    }
+
+    /// How many jobs of a class are parked.
+    #[inline]
+    #[must_use]
+    pub fn parked(&self, class: Class) -> usize {
+        if self.lanes.any_parked() { self.lanes.parked(class) } else { 0 }
+    }
+
+    /// The lanes on which small jobs are parked.
+    #[inline]
+    #[must_use]
+    pub fn parked_on(&self) -> LaneMask {
+        self.lanes.parked_on()
+    }
+
+    /// The lanes whose job is asked to stop.
+    #[inline]
+    #[must_use]
+    pub fn asked(&self) -> LaneMask {
+        self.lanes.asked()
+    }
+
+    /// The small jobs that are parked on a lane, the one that stopped first first.
+    pub fn parked_smalls(&self, lane: LaneId) -> impl Iterator<Item = Parked> + '_ {
+        self.lanes.parked_smalls(lane).iter().map(|stopped| self.stopped(stopped))
+    }
+
+    /// The large jobs that are parked, the one that stopped first first. None while a lane is out of service: they could not go on.
+    pub fn parked_larges(&self) -> impl Iterator<Item = Parked> + '_ {
+        let hidden = self.hidden(Class::Large);
+        self.lanes.parked_larges().iter().filter(move |_| !hidden).map(|stopped| self.stopped(stopped))
+    }
+
+    /// The lane on which [`Action::small`](super::Action::small) would start: the lowest of the free ones with the fewest parked jobs.
+    #[inline]
+    #[must_use]
+    pub fn next_lane(&self) -> Option<LaneId> {
+        self.lanes.for_new()
+    }
+
+    /// The first queued job of a class in this order: of those that can still end in time if there is any, else of the others, as the latest
+    /// [`latest_start`](Self::latest_start) of the class found. Without
+    /// [`Policy::ranks`](super::Policy::ranks) it is the oldest: a policy that wraps another and does not hand that on serves by age, and still
+    /// serves.
+    #[must_use]
+    pub fn ranked(&self, class: Class, by: Ranking) -> Option<Waiting> {
+        if self.hidden(class) {
+            return None;
+        }
+        let by = match by {
+            Ranking::Size => By::Size,
+            Ranking::Due => By::Due,
+        };
+        let Some(ranks) = self.table.ranks() else { return self.oldest(class) };
+        ranks.first(by, class, false).or_else(|| ranks.first(by, class, true)).map(|slot| self.waiting(slot))
+    }
+
+    /// The queued job of a class that must start first of those that can still end in time, by their own predictions (0 where there is none),
+    /// and that moment. Those that cannot are ranked behind the others from now on; at most [`SCAN`] are found so in one call. `None`
+    /// without [`Policy::ranks`](super::Policy::ranks).
+    pub fn latest_start(&mut self, class: Class) -> Option<(Waiting, Nanos)> {
+        if self.hidden(class) {
+            return None;
+        }
+        let now = self.now;
+        let ranks = self.table.ranks_mut()?;
+        for _ in 0..SCAN {
+            match ranks.first(By::Latest, class, false) {
+                Some(slot) if ranks.key(slot).latest < now => ranks.mark_late(slot),
+                _ => break,
+            }
+        }
+        let slot = ranks.first(By::Latest, class, false)?;
+        let latest = ranks.key(slot).latest;
+        Some((self.waiting(slot), latest)).filter(|_| latest >= now)
+    }
+
+    fn stopped(&self, stopped: &Stopped) -> Parked {
+        let job = &self.table.entry(stopped.slot).job;
+        Parked {
+            job: JobRef { slot: stopped.slot, id: job.id },
+            arrival: job.arrival,
+            due: due(job),
+            since: stopped.since,
+            remaining: remaining(stopped.predicted, stopped.served),
+        }
     }
 
     /// The moving averages of arrivals and service.

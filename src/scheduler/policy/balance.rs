@@ -25,6 +25,12 @@
 //! Why k/2: solved on the model, closing at 5k/8 costs half a percent more where most work is large (W_1 at load 0.7, share 0.9), and from
 //! 3k/8 down what a later drain keeps the larges waiting costs more than that at load 0.9.
 //!
+//! # Small requests that stop at steps
+//! At the closing each that runs is asked to stop at its next step, and a drain lasts one step: so the phase is closed as soon as a lane
+//! idles, and a drain counts as one step where it is foreseen. Those that have none, or have been stopped `max_stops` times, end as above:
+//! it is they whose number must be at most k/2. Parked ones go on first, each on its lane; when nothing runs they count among ns. A reopening
+//! takes back what has not been obeyed yet. Large ones run to their ends.
+//!
 //! # The bound
 //! A large is urgent at its latest start: age + H_r ms + ml >= its bound. The bound is its hard deadline where it has one that can
 //! still be met, else `max_wait`. Without a bound every rule of this kind starves the larges for ever once smalls saturate the node.
@@ -50,7 +56,7 @@ use super::settings::Span;
 use super::{Action, Hold, Policy, PolicyInfo};
 use crate::scheduler::predict::PredictionSource;
 use crate::scheduler::table::Part;
-use crate::scheduler::view::{Order, View, Waiting};
+use crate::scheduler::view::{Order, Parked, View, Waiting};
 use crate::types::{Class, MAX_SIM_LANES, Nanos};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
@@ -63,6 +69,8 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
         ("order", "on-time", "of small requests: on-time: those that can still meet their target first; arrival"),
         ("order_large", "arrival", "of large requests: arrival; on-time"),
         ("targets", "order", "order: soft targets only order; urgent: they bound a large request's wait as hard deadlines do"),
+        ("max_stops", "64", "so often is a small request with steps stopped for large ones"),
+        ("cost", "1ms", "what it costs to stop a request at a step, and to resume it: a duration"),
         ("backfill", "on", "on: during a drain start small requests whose own prediction ends by the shadow time; off"),
     ],
     make: |settings, lanes| {
@@ -76,6 +84,8 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             targets_urgent: settings.choice("targets", &[("order", false), ("urgent", true)])?,
             backfill: settings.choice("backfill", &[("on", true), ("off", false)])?,
             close_at: lanes / 2,
+            max_stops: settings.count("max_stops", 64, 0..=1_000_000)? as u32,
+            cost_ns: settings.fixed("cost", Nanos::from_millis(1))?.0 as f64,
             lanes: lanes as f64,
             harmonic: harmonic_numbers(),
             drain_ns: None,
@@ -120,6 +130,10 @@ struct Balance {
     backfill: bool,
     /// A small phase closes once no more than so many run.
     close_at: usize,
+    /// A small one that has stopped so often is not asked any more.
+    max_stops: u32,
+    /// What a resumption costs.
+    cost_ns: f64,
     lanes: f64,
     harmonic: [f64; MAX_SIM_LANES + 1],
     /// D, once a drain has ended.
@@ -136,6 +150,12 @@ struct Balance {
     owes_large: bool,
 }
 
+/// What is parked on a lane that is free, lowest first.
+fn parked_on_free(view: &View<'_>) -> Option<Parked> {
+    let lane = (view.free() & view.parked_on()).lowest()?;
+    view.parked_smalls(lane).next()
+}
+
 impl Policy for Balance {
     fn name(&self) -> &str {
         INFO.name
@@ -147,45 +167,49 @@ impl Policy for Balance {
         }
         let free = !view.free().is_empty();
         if self.fill > 0 {
-            self.fill -= 1;
-            match view.oldest(Class::Small) {
-                Some(small) if free => return Action::small(small.job),
-                _ => self.fill = 0,
-            }
+            return self.fill(view).unwrap_or_else(|| self.next(view));
         }
-        if view.queued(Class::Large) == 0 {
+        if view.queued(Class::Large) == 0 && view.parked_larges().next().is_none() {
             self.closed_at = None;
             self.urgent = false;
             self.owes_large = false;
             return self.small(view, free).unwrap_or(Action::IDLE);
         }
         let running = view.smalls_running();
+        let unstoppable = self.unstoppable(view, running);
         let mut wake_at = None;
         if !self.urgent {
-            let latest = self.latest_start(view, running);
+            let latest = self.latest_start(view, unstoppable);
             self.urgent = view.now() >= latest;
             wake_at = (!self.urgent && latest < Nanos::MAX).then_some(latest);
         }
         if running == 0 {
             let large_first = self.urgent || self.closed_at.is_some() || self.within_theta(view);
-            if large_first
-                && !self.owes_large
-                && let Some(small) = self.overdue(view)
-            {
-                self.fill = view.free().count() - 1;
+            if large_first && !self.owes_large && self.overdue(view) {
+                self.fill = view.free().count();
                 self.owes_large = true;
                 self.closed_at = Some(view.now());
-                return Action::small(small.job);
+                return self.fill(view).unwrap_or(Action::IDLE);
             }
             return if large_first { self.large(view) } else { self.small(view, free).unwrap_or(Action::IDLE) };
         }
         let queued = view.queued(Class::Small);
         if self.closed_at.is_none() {
-            if self.urgent || (queued == 0 && running <= self.close_at) {
+            let none_waits = queued == 0 && (view.free() & view.parked_on()).is_empty();
+            // What stops at its next step does not keep the large one waiting: a lane that idles is enough.
+            let few = unstoppable <= self.close_at && running < self.lanes as usize;
+            if self.urgent || (none_waits && few) {
                 self.closed_at = Some(view.now());
             } else {
                 return self.small(view, free).unwrap_or(Action::Hold(Hold { drain: false, wake_at }));
             }
+        }
+        // Those of a fill have been kept waiting past their bound: they run to their ends.
+        if unstoppable < running
+            && !self.owes_large
+            && let Some(small) = view.all_running().find(|small| small.can_stop && small.stops < self.max_stops)
+        {
+            return Action::Ask(small.job);
         }
         if free && queued > 0 {
             let spent = self.harmonic[running] / self.harmonic[self.lanes as usize];
@@ -194,6 +218,7 @@ impl Policy for Balance {
                 return self.small(view, free).unwrap_or(Action::IDLE);
             }
             if self.backfill
+                && !(view.free() & !view.parked_on()).is_empty()
                 && let Some(small) = self.in_time(view)
             {
                 return Action::backfill(small.job);
@@ -204,12 +229,44 @@ impl Policy for Balance {
 }
 
 impl Balance {
+    /// The next thing to do for smalls while they may start: none of them stops any more, those that did go on, others start.
     #[inline]
     fn small(&self, view: &mut View<'_>, free: bool) -> Option<Action> {
+        if !view.asked().is_empty()
+            && let Some(small) = view.all_running().find(|small| small.asked)
+        {
+            return Some(Action::Unask(small.job));
+        }
         if !free {
             return None;
         }
+        if let Some(small) = parked_on_free(view) {
+            return Some(Action::Resume(small.job));
+        }
         view.next(Class::Small, self.order[Class::Small.index()]).map(|small| Action::small(small.job))
+    }
+
+    /// The next of a fill: what is parked where it can go on, else the oldest.
+    fn fill(&mut self, view: &View<'_>) -> Option<Action> {
+        self.fill -= 1;
+        let next = if view.free().is_empty() {
+            None
+        } else {
+            let parked = parked_on_free(view).map(|small| Action::Resume(small.job));
+            parked.or_else(|| view.oldest(Class::Small).map(|small| Action::small(small.job)))
+        };
+        if next.is_none() {
+            self.fill = 0;
+        }
+        next
+    }
+
+    /// How many of the small ones that run do not stop at a next step: they have none, or have stopped as often as one may.
+    fn unstoppable(&self, view: &View<'_>, running: usize) -> usize {
+        if view.averages().mean_step_ns().is_none() {
+            return running;
+        }
+        view.all_running().filter(|small| !small.asked && (!small.can_stop || small.stops >= self.max_stops)).count()
     }
 
     /// Starts a large; the drain that led to it, if one did, is a sample of D.
@@ -220,6 +277,9 @@ impl Balance {
             self.drain_ns = Some(drain + DRAIN_WEIGHT * (took - drain));
         }
         self.owes_large = false;
+        if let Some(large) = view.parked_larges().next() {
+            return Action::Resume(large.job);
+        }
         match view.next(Class::Large, self.order[Class::Large.index()]) {
             Some(large) => Action::StartLarge(large.job),
             None => Action::IDLE,
@@ -237,11 +297,15 @@ impl Balance {
         let ml = averages.mean_service_ns(Class::Large)?;
         let rho_s = averages.rate_per_ns(Class::Small)? * ms / self.lanes;
         let rho_l = averages.rate_per_ns(Class::Large)? * ml;
-        let drain = self.drain_ns.or_else(|| self.drain_at_first(view))?;
+        let mut drain = self.drain_ns.or_else(|| self.drain_at_first(view))?;
+        if averages.mean_step_ns().is_some() {
+            // What a stop costs is a part of the drain that was measured; the resumption after it is not.
+            drain += self.cost_ns;
+        }
         let beta = self.w * ms / (self.lanes * ml);
         let rho = rho_s + rho_l;
         let roots = (rho_s / rho * (self.lanes * ms / ml)).sqrt();
-        let larges = view.queued(Class::Large) as f64;
+        let larges = (view.queued(Class::Large) + view.parked(Class::Large)) as f64;
         let squared =
             4.0 * roots * self.w * larges * (drain / ms) / ((1.0 - rho.min(MAX_LOAD)) * (1.0 - beta).max(MIN_ONE_LESS_BETA));
         // 0 / 0 where nothing takes any time: nothing to balance either.
@@ -254,7 +318,7 @@ impl Balance {
 
     /// ns <= theta, without the root.
     fn within_theta(&self, view: &View<'_>) -> bool {
-        let queued = view.queued(Class::Small) as f64;
+        let queued = (view.queued(Class::Small) + view.parked(Class::Small)) as f64;
         queued == 0.0 || self.theta_squared(view).is_some_and(|squared| (queued + 1.0) * (queued + 1.0) <= squared)
     }
 
@@ -267,22 +331,27 @@ impl Balance {
         averages.mean_service_ns(Class::Large).or_else(own).or_else(small).unwrap_or(0.0)
     }
 
-    /// The small one that has waited longest, if that is longer than its bound.
-    fn overdue(&self, view: &View<'_>) -> Option<Waiting> {
-        let oldest = view.oldest(Class::Small)?;
+    /// Whether a small one has waited, or been parked, for longer than its bound.
+    fn overdue(&self, view: &View<'_>) -> bool {
+        let queued = view.oldest(Class::Small).map(|small| small.arrival);
+        let parked = || view.parked_on().into_iter().flat_map(|lane| view.parked_smalls(lane)).map(|small| small.since).min();
+        let oldest = if view.parked_on().is_empty() { queued } else { queued.into_iter().chain(parked()).min() };
+        let Some(oldest) = oldest else { return false };
         let bound = match self.max_wait_small {
             Span::Fixed(bound) => bound,
             Span::Multiple(times) => Nanos((times * self.unit_ns(view, None)) as u64),
         };
-        (view.now() - oldest.arrival >= bound).then_some(oldest)
+        view.now() - oldest >= bound
     }
 
     /// When a large one becomes urgent: the first of each part of their queue is looked at, which is the oldest in arrival order.
-    fn latest_start(&self, view: &View<'_>, running: usize) -> Nanos {
+    /// `unstoppable` of the smalls that run do so to their ends; the others free their lanes within a step.
+    fn latest_start(&self, view: &View<'_>, unstoppable: usize) -> Nanos {
         let averages = view.averages();
         let ms = averages.mean_service_ns(Class::Small);
         let ml = averages.mean_service_ns(Class::Large);
-        let drain = self.harmonic[running] * ms.unwrap_or(0.0);
+        let step = averages.mean_step_ns().unwrap_or(0.0);
+        let drain = (self.harmonic[unstoppable] * ms.unwrap_or(0.0)).max(step);
         let of = |large: Waiting, late: bool| {
             let mut service = ml.unwrap_or(0.0);
             let soft = large.target.filter(|_| self.targets_urgent).unwrap_or(Nanos::MAX);

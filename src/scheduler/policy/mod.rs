@@ -14,12 +14,13 @@ mod msf;
 mod msfq;
 mod settings;
 mod small_first;
+mod swap;
 
 pub use settings::{PolicyError, Settings, Span};
 
 use super::event::JobRef;
 use super::view::View;
-use crate::types::Nanos;
+use crate::types::{LaneId, Nanos};
 use std::fmt;
 use std::str::FromStr;
 
@@ -33,6 +34,19 @@ pub enum Action {
         /// Whether it passes a waiting large one because it is predicted to end in time. For the record only.
         backfill: bool,
     },
+    /// Start this queued small job on this lane, which must be free.
+    StartSmallOn {
+        /// Which.
+        job: JobRef,
+        /// Where.
+        lane: LaneId,
+    },
+    /// Let this parked job go on; its lane, or all of them, must be free.
+    Resume(JobRef),
+    /// Ask this running job, which has steps and is not asked yet, to stop at its next one. There must be room for it to be parked.
+    Ask(JobRef),
+    /// A running job that is asked to stop need not any more.
+    Unask(JobRef),
     /// Start this queued large job; every lane must be free.
     StartLarge(JobRef),
     /// Nothing, until something happens.
@@ -77,6 +91,12 @@ pub trait Policy: fmt::Debug + Send {
     /// The name in `--policy` and in reports.
     fn name(&self) -> &str;
 
+    /// Whether it asks [`View::ranked`] and [`View::latest_start`]: only then are the queues kept in those orders. Asked once. A
+    /// policy that wraps another hands this on.
+    fn ranks(&self) -> bool {
+        false
+    }
+
     /// The next thing to do. Asked again after each start, until it holds.
     fn next(&mut self, view: &mut View<'_>) -> Action;
 }
@@ -98,7 +118,7 @@ type Make = fn(&Settings, usize) -> Result<Box<dyn Policy>, PolicyError>;
 
 /// Every policy that can be chosen by name.
 pub static POLICIES: &[PolicyInfo] =
-    &[balance::INFO, drain::INFO, easy::INFO, fcfs::INFO, msf::INFO, msfq::INFO, small_first::INFO];
+    &[balance::INFO, drain::INFO, easy::INFO, fcfs::INFO, msf::INFO, msfq::INFO, small_first::INFO, swap::INFO];
 
 /// A policy and its settings, checked: what `--policy` takes, and a report names.
 ///

@@ -122,6 +122,21 @@ impl Settings {
         })
     }
 
+    /// A duration such as `1ms`, or `0`.
+    ///
+    /// # Errors
+    /// If the value is none.
+    pub fn fixed(&self, key: &str, default: Nanos) -> Result<Nanos, PolicyError> {
+        let Some(text) = self.text(key) else { return Ok(default) };
+        if text == "0" {
+            return Ok(Nanos::ZERO);
+        }
+        match span(text) {
+            Some(Span::Fixed(span)) => Ok(span),
+            _ => Err(self.wrong(key, text, "it is 0 or a duration (units ns, us, ms, s, m, h) such as 1.5ms")),
+        }
+    }
+
     fn wrong(&self, key: &str, text: &str, rule: &str) -> PolicyError {
         PolicyError::new(format!("policy {}: {key}={text}: {rule}", self.policy))
     }

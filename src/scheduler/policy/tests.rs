@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::scheduler::{Decision, Decisions, End, Event, Job, Limits, Scheduler};
-use crate::types::{Class, RequestId};
+use crate::types::{Class, LaneMask, RequestId};
 
 /// Arrival, class, service time and the prediction given with it, in milliseconds.
 type Spec = (u64, Class, u64, Option<u64>);
@@ -207,6 +207,7 @@ struct Bench {
     scheduler: Scheduler,
     decisions: Decisions,
     running: Vec<(JobRef, u64)>,
+    admitted: Vec<JobRef>,
     next: u64,
 }
 
@@ -215,7 +216,7 @@ impl Bench {
         let spec: PolicySpec = policy.parse().expect("a policy");
         let limits = Limits::new(lanes).unwrap().queue(Small, 1_024).unwrap().queue(Large, 1_024).unwrap();
         let scheduler = Scheduler::new(limits, spec.build(lanes));
-        Self { scheduler, decisions: Decisions::new(), running: Vec::new(), next: 0 }
+        Self { scheduler, decisions: Decisions::new(), running: Vec::new(), admitted: Vec::new(), next: 0 }
     }
 
     fn on(&mut self, at_ms: u64, event: Event) {
@@ -223,8 +224,11 @@ impl Bench {
         self.scheduler.on(now, event, &mut self.decisions);
         self.scheduler.check_invariants();
         for decision in &self.decisions {
-            if let Decision::StartSmall { job, .. } | Decision::StartLarge(job) = *decision {
+            if let Decision::StartSmall { job, .. } | Decision::StartLarge(job) | Decision::Resume { job, .. } = *decision {
                 self.running.push((job, at_ms));
+            }
+            if let Decision::Admit(job) = *decision {
+                self.admitted.push(job);
             }
         }
     }
@@ -472,4 +476,156 @@ fn a_late_one_goes_first_when_it_is_very_old_and_only_one_in_so_many() {
         // One start of 32: the one that was running from the beginning is among the first 31 others.
         assert_eq!(starts_before, if job.id == late[0].id { 30 } else { 61 });
     }
+}
+
+/// A bench whose requests have steps of 20 ms; `stop` answers what the scheduler asked.
+fn stepped(bench: &mut Bench, at_ms: u64, class: Class, expected_ms: Option<u64>) -> RequestId {
+    let expected = expected_ms.map(Nanos::from_millis);
+    let job = Job { step: Some(Nanos::from_millis(20)), expected, ..bench.job(at_ms, class) };
+    bench.on(at_ms, Event::Arrive(job));
+    job.id
+}
+
+impl Bench {
+    /// Those that are asked to stop, of what runs.
+    fn asked(&self) -> Vec<u64> {
+        let asked = self.scheduler.asked();
+        let mut ids: Vec<u64> = asked.into_iter().filter_map(|lane| self.scheduler.running(lane)).map(|job| job.id.0).collect();
+        ids.dedup();
+        ids
+    }
+
+    /// All that are asked stop.
+    fn stop(&mut self, at_ms: u64) {
+        for id in self.asked() {
+            let at = self.running.iter().position(|(job, _)| job.id.0 == id).unwrap();
+            let (job, started) = self.running.remove(at);
+            self.on(at_ms, Event::Parked { job, ran: Nanos::from_millis(at_ms - started) });
+        }
+    }
+}
+
+#[test]
+fn balance_stops_smalls_at_their_steps_and_resumes_each_on_its_lane() {
+    let mut bench = seasoned("balance", 10);
+    for _ in 0..8 {
+        stepped(&mut bench, 1_000, Small, None);
+    }
+    let smalls = bench.runs();
+    let homes: Vec<_> = LaneMask::first(8).into_iter().map(|lane| bench.scheduler.running(lane)).collect();
+    let large = bench.arrive(1_001, Large, None);
+    assert!(bench.asked().is_empty(), "every lane is busy: the phase is open");
+    bench.finish(1_002);
+    assert_eq!(bench.asked().len(), 7, "a lane idles, none is queued and a large waits: closed at seven");
+    bench.stop(1_022);
+    assert_eq!(bench.runs(), [large.0]);
+    assert_eq!((bench.scheduler.parked(Small), bench.scheduler.queued(Small)), (7, 0));
+    bench.finish(1_042);
+    let back: Vec<_> = LaneMask::first(8).into_iter().map(|lane| bench.scheduler.running(lane)).collect();
+    assert_eq!(back[1..], homes[1..], "each on its own lane");
+    assert_eq!(bench.scheduler.parked(Small), 0);
+    // Both stretches are its service: 22 ms and 18 more.
+    let before = bench.scheduler.averages().mean_service_ns(Small).unwrap();
+    let at = bench.running.iter().position(|(job, _)| job.id.0 == smalls[1]).unwrap();
+    let (job, started) = bench.running.remove(at);
+    assert_eq!(started, 1_042);
+    bench.on(1_060, Event::Finish { job, end: End::Completed, ran: Nanos::from_millis(18) });
+    let after = bench.scheduler.averages().mean_service_ns(Small).unwrap();
+    let samples = 10.0 + 2.0;
+    assert!((after - before - (40e6 - before) / samples).abs() < 1.0, "{before} {after}");
+}
+
+#[test]
+fn balance_takes_stops_back_when_it_reopens_and_never_asks_what_has_no_steps() {
+    let mut bench = seasoned("balance", 10);
+    for _ in 0..3 {
+        stepped(&mut bench, 1_000, Small, None);
+    }
+    let plain = bench.arrive(1_000, Small, None);
+    bench.arrive(1_001, Large, None);
+    assert_eq!(bench.asked().len(), 3, "one has no steps");
+    assert!(!bench.asked().contains(&plain.0));
+    let mut held = 0;
+    while bench.scheduler.draining() {
+        stepped(&mut bench, 1_002, Small, None);
+        held += 1;
+        assert!(held < 100, "the soft drain never reopens");
+    }
+    assert!(bench.asked().is_empty() && bench.scheduler.parked(Small) == 0);
+    assert_eq!(bench.runs().len(), 4 + held.min(4));
+}
+
+#[test]
+fn swap_lets_smalls_run_while_they_fill_the_node_and_larges_otherwise() {
+    let mut bench = seasoned("swap", 10);
+    let large = stepped(&mut bench, 1_000, Large, Some(400));
+    for _ in 0..6 {
+        stepped(&mut bench, 1_001, Small, Some(10));
+    }
+    assert!(bench.asked().is_empty(), "six do not fill it");
+    let mut smalls = 6;
+    while bench.asked().is_empty() {
+        stepped(&mut bench, 1_002, Small, Some(10));
+        smalls += 1;
+        assert!(smalls < 100, "it never swaps");
+    }
+    assert!(smalls > 8, "there is a hysteresis: {smalls}");
+    assert_eq!(bench.asked(), [large.0]);
+    bench.stop(1_020);
+    assert_eq!((bench.runs().len(), bench.scheduler.parked(Large)), (8, 1));
+    // As soon as they do not fill it any more, those left are asked, and the large goes on.
+    let mut at = 1_030;
+    while bench.asked().is_empty() {
+        bench.finish(at);
+        at += 1;
+    }
+    assert_eq!(bench.runs().len(), 6);
+    bench.stop(at);
+    assert_eq!(bench.runs(), [large.0]);
+    assert_eq!((bench.scheduler.parked(Small), bench.scheduler.parked(Large)), (6, 0));
+}
+
+#[test]
+fn swap_takes_a_stop_back_and_starts_a_shorter_large_first() {
+    let mut bench = seasoned("swap", 10);
+    let long = stepped(&mut bench, 1_000, Large, Some(1_000));
+    let short = stepped(&mut bench, 1_001, Large, Some(100));
+    assert_eq!(bench.asked(), [long.0], "100 of 1000 ms is worth a stop");
+    bench.on(1_002, Event::Cancel(bench.scheduler_queued(short)));
+    assert!(bench.asked().is_empty(), "the reason is gone");
+    let middle = stepped(&mut bench, 1_003, Large, Some(900));
+    assert!(bench.asked().is_empty(), "900 of 1000 ms is not");
+    let short = stepped(&mut bench, 1_004, Large, Some(100));
+    bench.stop(1_020);
+    assert_eq!(bench.runs(), [short.0]);
+    bench.finish(1_120);
+    // The one that has run has less left than the one that has not.
+    assert_eq!(bench.runs(), [middle.0], "980 of it are left");
+    bench.finish(2_020);
+    assert_eq!(bench.runs(), [long.0]);
+}
+
+impl Bench {
+    /// The reference of a request that is queued: the latest admitted.
+    fn scheduler_queued(&self, id: RequestId) -> JobRef {
+        let admitted = self.admitted.iter().rev().find(|job| job.id == id);
+        *admitted.unwrap()
+    }
+}
+
+#[test]
+fn what_is_taken_back_while_parked_goes_on_as_soon_as_it_can() {
+    let mut bench = seasoned("balance", 10);
+    let small = stepped(&mut bench, 1_000, Small, None);
+    let large = bench.arrive(1_001, Large, None);
+    bench.stop(1_020);
+    assert_eq!(bench.runs(), [large.0]);
+    let job = bench.scheduler_queued(small);
+    bench.on(1_021, Event::Cancel(job));
+    bench.on(1_022, Event::Close);
+    assert_eq!(bench.scheduler.parked(Small), 1);
+    bench.finish(1_040);
+    assert_eq!(bench.runs(), [small.0], "to be dropped where it lives, though the node starts nothing any more");
+    bench.finish(1_041);
+    assert!(bench.scheduler.busy().is_empty());
 }

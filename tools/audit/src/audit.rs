@@ -17,6 +17,8 @@ enum State {
     Queued,
     Refused,
     Started,
+    /// Stopped between two steps.
+    Parked,
     Finished,
     Expired,
     Withdrawn,
@@ -31,6 +33,12 @@ struct Request {
     state: State,
     /// The lane that was decided; none for a large one.
     lane: Option<usize>,
+    /// It arrived with steps.
+    steps: bool,
+    /// It was asked to stop since it last took its lanes.
+    asked: bool,
+    /// How often it took its lanes.
+    stretches: usize,
     outcome: Option<Outcome>,
     outcomes: u32,
 }
@@ -138,7 +146,17 @@ impl Auditor {
     }
 
     fn request(&mut self, id: u64, line: u64) -> &mut Request {
-        let new = || Request { line, large: None, state: State::Unknown, lane: None, outcome: None, outcomes: 0 };
+        let new = || Request {
+            line,
+            large: None,
+            state: State::Unknown,
+            lane: None,
+            steps: false,
+            asked: false,
+            stretches: 0,
+            outcome: None,
+            outcomes: 0,
+        };
         self.requests.entry(id).or_insert_with(new)
     }
 
@@ -155,7 +173,9 @@ impl Auditor {
             "arrive" => {
                 let (id, large) = (line.number("id")?, line.large()?);
                 self.class(id, line.number, large);
+                let steps = line.optional("step")?.is_some();
                 let request = self.request(id, line.number);
+                request.steps = steps;
                 if request.state == State::Unknown {
                     request.state = State::Arrived;
                 } else {
@@ -171,6 +191,7 @@ impl Auditor {
                 }
             }
             "finish" => self.finish(line)?,
+            "parked" => self.parked(line)?,
             "lane_down" => {
                 let lane = line.lane(self.lanes)?;
                 self.offline[lane] = true;
@@ -215,17 +236,82 @@ impl Auditor {
         let request = self.request(id, line.number);
         let (was, large, lane) = (request.state, request.large == Some(true), request.lane);
         request.state = if withdrawn { State::Withdrawn } else { State::Finished };
-        self.report
-            .check(Rule::Books, line.number, was == State::Started, || format!("request {id} finishes, and was {was:?} before"));
+        // One that is parked ends with its lane or with the node, and does not complete.
+        let may = was == State::Started || was == State::Parked && end != "completed";
+        self.report.check(Rule::Books, line.number, may, || format!("request {id} finishes, and was {was:?} before"));
         if was == State::Started {
-            let lanes = if large { 0..self.lanes } else { lane.map_or(0..0, |lane| lane..lane + 1) };
-            for lane in lanes {
-                if self.held[lane] == Some(id) {
-                    self.held[lane] = None;
-                }
-            }
+            self.leave(id, large, lane);
         }
         Ok(())
+    }
+
+    /// The lanes of a request, by decisions and ends, are free again.
+    fn leave(&mut self, id: u64, large: bool, lane: Option<usize>) {
+        for lane in self.lanes_of(large, lane) {
+            if self.held[lane] == Some(id) {
+                self.held[lane] = None;
+            }
+        }
+    }
+
+    fn lanes_of(&self, large: bool, lane: Option<usize>) -> std::ops::Range<usize> {
+        if large { 0..self.lanes } else { lane.map_or(0..0, |lane| lane..lane + 1) }
+    }
+
+    fn parked(&mut self, line: &Line) -> Result<(), Unreadable> {
+        let id = line.number("id")?;
+        let request = self.request(id, line.number);
+        let (was, asked, steps) = (request.state, request.asked, request.steps);
+        let (large, lane) = (request.large == Some(true), request.lane);
+        request.state = State::Parked;
+        self.report.check(Rule::StopsAsked, line.number, was == State::Started && asked && steps, || {
+            let why = if steps { "was not asked to" } else { "has no steps" };
+            format!(
+                "request {id} stops, and {}",
+                if was == State::Started { why.to_owned() } else { format!("was {was:?} before") }
+            )
+        });
+        self.leave(id, large, lane);
+        Ok(())
+    }
+
+    /// A request is asked to stop, need not any more, or goes on.
+    fn step(&mut self, line: &Line, kind: &str) -> Result<(), Unreadable> {
+        let (id, mask) = (line.number("id")?, line.number("lanes")?);
+        let request = self.request(id, line.number);
+        let (was, steps, large, lane) = (request.state, request.steps, request.large == Some(true), request.lane);
+        let resumes = kind == "resume";
+        if kind == "ask" {
+            request.asked = true;
+        } else if resumes {
+            (request.asked, request.state) = (false, State::Started);
+            request.stretches += 1;
+        }
+        let lanes = self.lanes_of(large, lane);
+        let here = lanes.clone().fold(0, |mask, lane| mask | 1_u64 << lane);
+        let needs = if resumes { State::Parked } else { State::Started };
+        self.report.check(Rule::StopsAsked, line.number, was == needs && steps && mask == here, || {
+            format!("`{kind}` of request {id} on lanes {mask:#b}, which was {was:?} on {here:#b}")
+        });
+        if resumes {
+            self.take(id, lanes, line.number);
+        }
+        Ok(())
+    }
+
+    /// A request takes its lanes: they must be free and in service.
+    fn take(&mut self, id: u64, lanes: std::ops::Range<usize>, line: u64) {
+        let taken = lanes.clone().find(|&lane| self.held[lane].is_some() || self.offline[lane]);
+        self.report.check(Rule::DecidedAlone, line, taken.is_none(), || {
+            let lane = taken.unwrap_or_default();
+            match self.held[lane] {
+                Some(holder) => format!("request {id} is started on lane {lane}, which request {holder} holds"),
+                None => format!("request {id} is started on lane {lane}, which is out of service"),
+            }
+        });
+        for lane in lanes {
+            self.held[lane] = Some(id);
+        }
     }
 
     fn decision(&mut self, line: &Line) -> Result<(), Unreadable> {
@@ -239,7 +325,8 @@ impl Auditor {
                 self.draining = on;
                 return Ok(());
             }
-            "admit" | "refuse" | "expire" | "start_small" | "start_large" => {}
+            "ask" | "unask" | "resume" => return self.step(line, kind),
+            "admit" | "refuse" | "expire" | "shed" | "start_small" | "start_large" => {}
             other => return Err(line.error(format!("decision `{other}` is not known"))),
         }
         let id = line.number("id")?;
@@ -248,10 +335,11 @@ impl Auditor {
         let (needs, becomes) = match kind {
             "admit" => (State::Arrived, State::Queued),
             "refuse" => (State::Arrived, State::Refused),
-            "expire" => (State::Queued, State::Expired),
+            "expire" | "shed" => (State::Queued, State::Expired),
             _ => (State::Queued, State::Started),
         };
         request.state = becomes;
+        request.stretches += usize::from(becomes == State::Started);
         if becomes != State::Started {
             if was != needs {
                 self.report.violate(Rule::OneEnd, line.number, format!("`{kind}` of request {id}, which was {was:?}"));
@@ -273,17 +361,7 @@ impl Auditor {
             };
             format!("request {id} is started, and was {was:?} before{of}")
         });
-        let taken = lanes.clone().find(|&lane| self.held[lane].is_some() || self.offline[lane]);
-        self.report.check(Rule::DecidedAlone, line.number, taken.is_none(), || {
-            let lane = taken.unwrap_or_default();
-            match self.held[lane] {
-                Some(holder) => format!("request {id} is started on lane {lane}, which request {holder} holds"),
-                None => format!("request {id} is started on lane {lane}, which is out of service"),
-            }
-        });
-        for lane in lanes {
-            self.held[lane] = Some(id);
-        }
+        self.take(id, lanes, line.number);
         Ok(())
     }
 
@@ -377,7 +455,7 @@ impl Auditor {
             });
         }
         for (&id, request) in &self.requests {
-            if matches!(request.state, State::Started | State::Queued | State::Arrived) {
+            if matches!(request.state, State::Started | State::Parked | State::Queued | State::Arrived) {
                 let state = request.state;
                 self.report.violate(Rule::Books, request.line, format!("request {id} is still {state:?} at the end of the log"));
             }
@@ -396,6 +474,8 @@ fn one_end(report: &mut Report, id: u64, request: &Request) {
         ("completed" | "failed", State::Finished) => true,
         // A large one that waited in vain for a lane out of service.
         ("failed", State::Withdrawn) => request.large == Some(true),
+        // Ended at a step, or while it was parked.
+        ("cancelled" | "expired" | "shut_down", State::Finished) => request.steps,
         // Found late or withdrawn by the ingress, before the scheduler had heard of it; or between decision and hand-over.
         ("expired", State::Expired | State::Withdrawn | State::Unknown) => true,
         ("cancelled" | "shut_down", State::Withdrawn | State::Unknown) => true,
@@ -413,7 +493,8 @@ fn one_end(report: &mut Report, id: u64, request: &Request) {
 /// What a request's spans must be, by how it ended.
 fn ran(report: &mut Report, lanes: usize, id: u64, request: &Request, outcome: Outcome, own: &[Span], skews: &mut Vec<u64>) {
     let name = TERMINALS[outcome.terminal];
-    if !matches!(name, "completed" | "failed") {
+    // What stops at steps may also end there.
+    if !matches!(name, "completed" | "failed") && (!request.steps || own.is_empty()) {
         report.check(Rule::NeverRan, outcome.line, own.is_empty() && outcome.started.is_none(), || {
             format!("request {id} is {name}, and ran")
         });
@@ -423,22 +504,26 @@ fn ran(report: &mut Report, lanes: usize, id: u64, request: &Request, outcome: O
     let last = own.iter().map(|span| span.ended).max();
     if name == "completed" {
         if request.large == Some(true) {
-            let latest_start = own.iter().map(|span| span.started).max().unwrap_or_default();
-            let earliest_end = own.iter().map(|span| span.ended).min().unwrap_or_default();
-            // Sorted by lane: all lanes, each once.
-            let covers = own.len() == lanes && own.iter().enumerate().all(|(lane, span)| span.lane == lane);
-            report.check(Rule::GangAtOnce, outcome.line, covers && latest_start <= earliest_end, || {
+            // Sorted by lane and time: all lanes, each once for each time that it took them.
+            let each = request.stretches.max(1);
+            let covers = own.len() == lanes * each && own.iter().enumerate().all(|(at, span)| span.lane == at / each);
+            let stretch = |at: usize| own.iter().skip(at).step_by(each);
+            let latest_start = |at| stretch(at).map(|span| span.started).max().unwrap_or_default();
+            let earliest_end = |at| stretch(at).map(|span| span.ended).min().unwrap_or_default();
+            let apart = (0..each).find(|&at| latest_start(at) > earliest_end(at));
+            report.check(Rule::GangAtOnce, outcome.line, covers && apart.is_none(), || {
                 if covers {
-                    format!("a member of request {id} ended at {earliest_end}, before the last one began at {latest_start}")
+                    let (end, start) = (earliest_end(apart.unwrap_or_default()), latest_start(apart.unwrap_or_default()));
+                    format!("a member of request {id} ended at {end}, before the last one began at {start}")
                 } else {
-                    format!("request {id} ran in {} spans, which are not one on each of {lanes} lanes", own.len())
+                    format!("request {id} ran in {} spans, which are not {each} on each of {lanes} lanes", own.len())
                 }
             });
             if let (true, Some(first)) = (covers, first) {
-                skews.push(latest_start - first);
+                skews.push(latest_start(0) - first);
             }
         } else {
-            let right = matches!(own, [span] if Some(span.lane) == request.lane);
+            let right = own.len() == request.stretches.max(1) && own.iter().all(|span| Some(span.lane) == request.lane);
             report.check(Rule::OneLane, outcome.line, right, || {
                 let ran_on: Vec<_> = own.iter().map(|span| span.lane).collect();
                 format!("request {id} ran on lanes {ran_on:?}, decided was {:?}", request.lane)

@@ -11,8 +11,9 @@
 //! | `running alone` | no two spans of one lane overlap from started to ended |
 //! | `holding alone` | nor from reserved to ended |
 //! | `decided alone` | a start takes a lane that by the decisions and ends before it is free and in service; a large one, all lanes |
-//! | `gang at once` | the spans of a completed large request cover every lane once and have a common interval |
-//! | `one lane` | a completed small request has exactly one span, on the lane that was decided |
+//! | `gang at once` | the spans of a completed large request cover every lane once and have a common interval; if it was resumed, so many times more |
+//! | `one lane` | a completed small request has exactly one span, and one more for each time it was resumed, on the lane that was decided |
+//! | `stops asked` | only a request with steps that runs, and was asked to since it took its lanes, stops; it goes on on the same lanes, which are free and in service |
 //! | `admitted first` | only a request that is queued is started: admitted before, and not started, expired or taken back |
 //! | `never ran` | an expired, cancelled, rejected or shut-down request has no span |
 //! | `one end` | every request has exactly one outcome, and no request but a refused one is left out of the events |

@@ -128,6 +128,7 @@ pub(crate) enum Rule {
     DecidedAlone,
     GangAtOnce,
     OneLane,
+    StopsAsked,
     AdmittedFirst,
     NeverRan,
     OneEnd,
@@ -136,7 +137,7 @@ pub(crate) enum Rule {
     ProbedFirst,
 }
 
-const RULES: [(&str, &str); 13] = [
+const RULES: [(&str, &str); 14] = [
     ("order", "records"),
     ("complete", "records"),
     ("running alone", "spans"),
@@ -144,6 +145,7 @@ const RULES: [(&str, &str); 13] = [
     ("decided alone", "starts"),
     ("gang at once", "completed large requests"),
     ("one lane", "completed small requests"),
+    ("stops asked", "stops and resumptions"),
     ("admitted first", "starts"),
     ("never ran", "requests that did not run"),
     ("one end", "requests"),

@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use phalanx::scheduler::policy::POLICIES;
 use phalanx::scheduler::{Limits, PolicySpec};
 use phalanx_sim::units::Span;
-use phalanx_sim::{Format, InputError, LargeIf, WorkloadSpec};
+use phalanx_sim::{Format, InputError, LargeIf, Step, WorkloadSpec};
 
 use crate::policy::SimPolicy;
 use crate::tune::Slo;
@@ -136,9 +136,9 @@ pub(crate) struct InputArgs {
     #[arg(long, value_name = "CV", allow_negative_numbers = true)]
     pub(crate) prediction_error: Option<f64>,
 
-    /// Gives each request steps at which it can stop; no policy of this version makes use of them
-    #[arg(long, value_name = "SPAN", value_parser = Span::from_str, allow_hyphen_values = true)]
-    pub(crate) step: Option<Span>,
+    /// Gives each request steps, between which it can stop and go on later: of so long, or, with `token`, one for each token that comes out
+    #[arg(long, value_name = "SPAN|token", value_parser = Step::from_str, allow_hyphen_values = true)]
+    pub(crate) step: Option<Step>,
 }
 
 /// `phalanx run`.
@@ -214,6 +214,11 @@ pub(crate) struct SimArgs {
     /// How many requests of each class may wait; one more is rejected. One number, or one for each class
     #[arg(long, value_name = "N|SMALL,LARGE", default_value_t, help_heading = "Who runs it")]
     pub(crate) queue: QueueArg,
+
+    /// What it costs to stop a request at a step, and again what it costs to resume it
+    #[arg(long, value_name = "SPAN", value_parser = Span::from_str, default_value = "1ms", allow_hyphen_values = true,
+        help_heading = "Who runs it")]
+    pub(crate) step_cost: Span,
 
     /// The figures of every run as one JSON document (phalanx.result/1)
     #[arg(long, value_name = "FILE", help_heading = "What is left")]
@@ -466,7 +471,8 @@ Examples:
   phalanx sim                                           every policy on the default mix
   phalanx sim --trace t.jsonl --load 0.7 --report r.html
   phalanx sim --workload mix:load=0.9 --policy balance,balance:w=1,optimum,server-filling --seeds 10 --json r.json
-  phalanx sim --policy balance --events e.jsonl --requests 1000",
+  phalanx sim --policy balance --events e.jsonl --requests 1000
+  phalanx sim --step 20ms --prediction-error 0.3 --policy swap,balance,server-filling",
     );
     help
 }

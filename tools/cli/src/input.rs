@@ -63,14 +63,11 @@ impl Input {
             requests,
             prediction_error: args.prediction_error,
             seed: args.seed,
-            step: args.step.map(Nanos::from),
+            step: args.step,
             hard_deadlines: args.hard_deadlines,
         };
         adapt.check()?;
         let mut notes = Vec::new();
-        if args.step.is_some() {
-            notes.push("--step: no policy of this version stops a request at a step".to_owned());
-        }
         if let Some(path) = &args.trace {
             let service = match &args.service_model {
                 Some(arg) => {

@@ -72,7 +72,12 @@ pub(crate) fn optimum(args: &OptimumArgs) -> Result<ExitCode, Fail> {
             .iter()
             .flat_map(|&policy| seeds.iter().map(move |&seed| Job { policy, seed, profile: None, targets: None }))
             .collect();
-        let setting = Setting { input: &input, queue: [Limits::DEFAULT_QUEUE; 2], warm_up: args.requests / 10 };
+        let setting = Setting {
+            input: &input,
+            queue: [Limits::DEFAULT_QUEUE; 2],
+            warm_up: args.requests / 10,
+            stop_cost: phalanx::Nanos::ZERO,
+        };
         let bar = jobs::bar(args.quiet, args.requests * all.len() as u64, &count(ready.len(), "policy", "policies"));
         let Some(done) = jobs::run(setting, &all, &bar)? else { return Ok(ExitCode::from(interrupt::STATUS)) };
         let names =

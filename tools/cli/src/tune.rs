@@ -237,7 +237,7 @@ impl Search<'_> {
         let jobs: Vec<Job<'_>> =
             ready.iter().flat_map(|policy| seeds.iter().map(move |&seed| Job { policy, seed, profile: None, targets })).collect();
         let warm_up = if self.input.mix().is_some() { self.input.requests / 10 } else { 0 };
-        let setting = Setting { input: self.input, queue: self.args.queue.0, warm_up };
+        let setting = Setting { input: self.input, queue: self.args.queue.0, warm_up, stop_cost: Nanos::from_millis(1) };
         let bar = jobs::bar(self.args.quiet, self.input.requests * jobs.len() as u64, message);
         let Some(done) = jobs::run(setting, &jobs, &bar)? else { return Ok(None) };
         for (policy, of_policy) in new.into_iter().zip(done.chunks(seeds.len())) {

@@ -5,6 +5,38 @@ use phalanx::{Class, Nanos};
 use crate::random::{Lognormal, Purpose, Stream};
 use crate::{InputError, Names, Source, TraceRequest};
 
+/// How long the steps are that a source's requests are given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// So long; above 0.
+    Every(Nanos),
+    /// One decode step a token: what follows the prefill, over the tokens that come out. A request whose trace does not say how many keeps
+    /// what it brings.
+    Token,
+}
+
+impl std::str::FromStr for Step {
+    type Err = crate::units::UnitError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "token" {
+            return Ok(Self::Token);
+        }
+        text.parse()
+            .map(|crate::units::Span(span)| Self::Every(span))
+            .map_err(|e| crate::units::UnitError { or: ", or `token`", ..e })
+    }
+}
+
+impl std::fmt::Display for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::Every(span) => crate::units::Span(span).fmt(f),
+            Self::Token => f.pad("token"),
+        }
+    }
+}
+
 /// What to change about a source. The default changes nothing.
 ///
 /// Load is applied first, then speed, then the rest: `duration` and `step` are spans of the run as it will happen, not of the trace.
@@ -38,8 +70,8 @@ pub struct Adapt {
     pub prediction_error: Option<f64>,
     /// Seeds the errors of the predictions; no other source of chance reads the same stream.
     pub seed: u64,
-    /// Gives every request steps, in place of what it brings; above 0.
-    pub step: Option<Nanos>,
+    /// Gives every request steps, in place of what it brings.
+    pub step: Option<Step>,
     /// Makes each soft target a hard deadline (the earlier of the two where both are given).
     pub hard_deadlines: bool,
 }
@@ -94,7 +126,7 @@ impl Adapt {
             let what = format!("{cv} is not a coefficient of variation");
             return Err(InputError::setting("--prediction-error", what, "give a number from 0 to 100"));
         }
-        if self.step == Some(Nanos::ZERO) {
+        if self.step == Some(Step::Every(Nanos::ZERO)) {
             return Err(InputError::setting("--step", "0 is not a step", "give a span above 0, such as `20ms`"));
         }
         Ok(())
@@ -161,8 +193,13 @@ impl<S> Adapted<S> {
         if let Some((shape, streams)) = &mut self.errors {
             request.expected = Some(scale(request.service, streams[request.class.index()].lognormal(*shape)).max(Nanos(1)));
         }
-        if self.adapt.step.is_some() {
-            request.step = self.adapt.step;
+        match (self.adapt.step, request.output_tokens) {
+            (Some(Step::Every(step)), _) => request.step = Some(step),
+            (Some(Step::Token), Some(tokens)) if tokens > 0 => {
+                let decode = request.service - request.prefill.unwrap_or(Nanos::ZERO);
+                request.step = Some(Nanos(decode.0 / u64::from(tokens)).max(Nanos(1)));
+            }
+            _ => {}
         }
         if self.adapt.hard_deadlines
             && let Some(target) = request.target.take()
@@ -252,13 +289,13 @@ mod tests {
     fn duration_steps_and_deadlines() {
         let adapt = Adapt {
             duration: Some(Nanos::from_secs(1)),
-            step: Some(Nanos::from_millis(20)),
+            step: Some(Step::Every(Nanos::from_millis(20))),
             hard_deadlines: true,
             ..Adapt::default()
         };
         let cut = some(adapt);
         assert!(!cut.is_empty() && cut.len() < 2_000);
-        assert!(cut.iter().all(|r| r.arrival <= Nanos::from_secs(1) && r.step == adapt.step));
+        assert!(cut.iter().all(|r| r.arrival <= Nanos::from_secs(1) && r.step == Some(Nanos::from_millis(20))));
         assert!(cut.iter().all(|r| r.target.is_none() && r.deadline.is_some()));
     }
 
@@ -275,7 +312,7 @@ mod tests {
             (Adapt { duration: Some(Nanos::ZERO), ..d }, "--duration"),
             (Adapt { requests: Some(0), ..d }, "--requests"),
             (Adapt { prediction_error: Some(-0.1), ..d }, "--prediction-error"),
-            (Adapt { step: Some(Nanos::ZERO), ..d }, "--step"),
+            (Adapt { step: Some(Step::Every(Nanos::ZERO)), ..d }, "--step"),
         ] {
             let text = adapt.check().unwrap_err().to_string();
             assert!(text.starts_with(flag) && text.contains("; give"), "{text}");

@@ -42,7 +42,7 @@ pub mod trace;
 pub mod units;
 pub mod workload;
 
-pub use adapt::{Adapt, Adapted};
+pub use adapt::{Adapt, Adapted, Step};
 pub use error::InputError;
 pub use request::{Iter, Names, Source, TraceRequest};
 pub use summary::{ClassSummary, Summary, Warning};

@@ -19,9 +19,9 @@ const UNITS: [(&str, u64); 6] =
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("`{text}` {what}; write a number with a unit of ns, us, ms, s, min or h, such as `20ms` or `1.5s`{or}")]
 pub struct UnitError {
-    text: String,
-    what: &'static str,
-    or: &'static str,
+    pub(crate) text: String,
+    pub(crate) what: &'static str,
+    pub(crate) or: &'static str,
 }
 
 /// A span of time, from 0 to [`MAX_SPAN`], with the text of people: parses `20ms`, prints it back exactly.

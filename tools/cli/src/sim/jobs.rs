@@ -35,6 +35,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) input: &'a Input,
     pub(crate) queue: [usize; 2],
     pub(crate) warm_up: u64,
+    /// What a stop at a step costs, and what a resumption costs.
+    pub(crate) stop_cost: Nanos,
 }
 
 /// A bar for so many requests; on stderr, where that is a terminal.
@@ -65,11 +67,11 @@ pub(crate) fn one(
     bar: &ProgressBar,
     take: &mut dyn FnMut(&Record),
 ) -> Result<Done, SimError> {
-    let Setting { input, queue, warm_up } = setting;
+    let Setting { input, queue, warm_up, stop_cost } = setting;
     let source = input.source(job.seed)?;
     let lanes = input.lanes;
     let mut source = Watched { source, targets: job.targets, taken: 0, bar };
-    let named = SimOptions { queue, warm_up, ..SimOptions::new(lanes, Default::default()) };
+    let named = SimOptions { queue, warm_up, stop_cost, ..SimOptions::new(lanes, Default::default()) };
     let mut profiler = job.profile.map(|minute| report::profiler(lanes, input.span, minute));
     let result = match job.policy.make(lanes) {
         None => server_filling(&mut source, &named)?,

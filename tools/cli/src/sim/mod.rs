@@ -89,7 +89,7 @@ pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Fail> {
     }
     all.extend(curve.iter().map(|(_, policy)| Job { policy, seed: seeds[0], profile: None, targets: None }));
     let message = format!("{} x {} seeds", count(ready.len(), "policy", "policies"), seeds.len());
-    let setting = Setting { input: &input, queue: args.queue.0, warm_up };
+    let setting = Setting { input: &input, queue: args.queue.0, warm_up, stop_cost: args.step_cost.into() };
     let bar = jobs::bar(args.quiet, input.requests * all.len() as u64, &message);
     let Some(mut done) = jobs::run(setting, &all, &bar)? else { return Ok(ExitCode::from(interrupt::STATUS)) };
     let of_curve = done.split_off(ready.len() * seeds.len());
@@ -182,6 +182,7 @@ fn command(args: &SimArgs, input: &Input, warm_up: u64, seeds: usize) -> String 
         .put("--warm-up", Some(warm_up))
         .put("--policy", Some(policies.join(",")))
         .put("--lanes", args.lanes)
+        .put("--step-cost", (args.step_cost.0 != Nanos::from_millis(1)).then_some(args.step_cost))
         .put("--queue", (args.queue != Default::default()).then_some(args.queue))
         .text()
 }

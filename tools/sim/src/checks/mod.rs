@@ -15,6 +15,7 @@ mod report;
 mod server_filling;
 mod solver;
 mod traces;
+mod yields;
 
 pub use report::{Report, Row, Want};
 
@@ -65,6 +66,30 @@ pub static CHECKS: &[Check] = &[
         about: "w3 and w4 at load 0.7: a quarter of msfq's small mean, and undominated points",
         run: traces::check,
     },
+    Check {
+        name: "yields",
+        about: "small requests that stop at 20 ms steps: W_8 at most 0.9 of the optimum of those that do not",
+        run: yields::near_optimum,
+    },
+    Check {
+        name: "yields-overload",
+        about: "the overload with small requests that stop at steps: throughput, on time, larges",
+        run: yields::overload,
+    },
+    Check {
+        name: "yields-traces",
+        about: "w2, w3 and w4 at load 0.7 with small requests that stop at steps",
+        run: yields::traces,
+    },
+    Check { name: "swap", about: "swap on 16 cells beside the optimum with free preemption", run: yields::swap },
+    Check {
+        name: "swap-means",
+        about: "swap by class means alone, one request parked a lane, beside balance",
+        run: yields::means,
+    },
+    Check { name: "swap-on-time", about: "swap on 16 lognormal cells: on time, stops, idleness", run: yields::on_time },
+    Check { name: "swap-traces", about: "swap on w2, w3 and w4 at load 0.7", run: yields::swap_traces },
+    Check { name: "swap-overload", about: "swap at 1.5 times the node in small requests", run: yields::swap_overload },
     Check {
         name: "decision-cost",
         about: "a decision with 100000 queued within 1.5 times one with 10, at p99",

@@ -7,8 +7,8 @@ use crate::engine::{Estimate, OptimumPolicy, RunResult, SimOptions, across_seeds
 use crate::optimum::{Model, Settings, SolveError, Table, solve};
 
 /// Loads and shares of the cells.
-const LOADS: [f64; 4] = [0.5, 0.7, 0.8, 0.9];
-const SHARES: [f64; 4] = [0.1, 0.3, 0.5, 0.9];
+pub(super) const LOADS: [f64; 4] = [0.5, 0.7, 0.8, 0.9];
+pub(super) const SHARES: [f64; 4] = [0.1, 0.3, 0.5, 0.9];
 
 /// The cells; in the quick size those that are solved in seconds.
 fn cells(quick: bool) -> impl Iterator<Item = (f64, f64)> {
@@ -21,17 +21,17 @@ fn workload(load: f64, share: f64, more: &str) -> String {
 }
 
 /// A cell with its optimum.
-struct Cell {
-    load: f64,
-    share: f64,
-    weight: f64,
+pub(super) struct Cell {
+    pub(super) load: f64,
+    pub(super) share: f64,
+    pub(super) weight: f64,
     /// The least W there is.
-    cost: f64,
+    pub(super) cost: f64,
     table: Table,
 }
 
 /// The optimum in every cell for these weights, in their order. Takes minutes.
-fn optima(weights: &[f64], quick: bool) -> Result<Vec<Cell>, CheckError> {
+pub(super) fn optima(weights: &[f64], quick: bool) -> Result<Vec<Cell>, CheckError> {
     let inputs: Vec<_> = cells(quick).flat_map(|(load, share)| weights.iter().map(move |&w| (load, share, w))).collect();
     let solved = across_seeds(&inputs, |&(load, share, weight)| {
         let model = Model::new(8, load, share, 0.05, 0.4, weight).map_err(SolveError::from)?;
@@ -45,7 +45,7 @@ fn optima(weights: &[f64], quick: bool) -> Result<Vec<Cell>, CheckError> {
 }
 
 /// The ratio of two runs a seed, as an estimate of the ratio of their means (jackknife: the plain mean of ratios is biased by noise).
-fn ratio(above: &[f64], below: &[f64]) -> Estimate {
+pub(super) fn ratio(above: &[f64], below: &[f64]) -> Estimate {
     let (a, b): (f64, f64) = (above.iter().sum(), below.iter().sum());
     let n = above.len() as f64;
     let pseudo: Vec<f64> = above.iter().zip(below).map(|(x, y)| n * (a / b) - (n - 1.0) * ((a - x) / (b - y))).collect();
@@ -54,12 +54,12 @@ fn ratio(above: &[f64], below: &[f64]) -> Estimate {
     estimate
 }
 
-fn weighted(results: &[RunResult], weight: f64) -> Vec<f64> {
+pub(super) fn weighted(results: &[RunResult], weight: f64) -> Vec<f64> {
     results.iter().map(|result| result.weighted_number(weight)).collect()
 }
 
 /// A mean of logarithms, back as a ratio, with the joint error of its parts.
-fn geometric_mean(ratios: &[Estimate]) -> Estimate {
+pub(super) fn geometric_mean(ratios: &[Estimate]) -> Estimate {
     let n = ratios.len() as f64;
     let mean = (ratios.iter().map(|r| r.mean.ln()).sum::<f64>() / n).exp();
     let error = |of: fn(&Estimate) -> f64| mean * ratios.iter().map(|r| (of(r) / r.mean).powi(2)).sum::<f64>().sqrt() / n;

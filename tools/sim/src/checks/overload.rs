@@ -6,7 +6,7 @@ use crate::engine::{Estimate, RunResult};
 use phalanx::scheduler::Limits;
 
 /// Smalls in a second that the node could do alone.
-const SMALL_CAPACITY_PER_S: f64 = 8.0 / 0.050;
+pub(super) const SMALL_CAPACITY_PER_S: f64 = 8.0 / 0.050;
 
 /// Load of the larges; of the ideal in %: small throughput, small on time; large mean response in seconds.
 const TARGETS: [(f64, f64, f64, f64); 2] = [(0.2, 98.3, 94.0, 1.35), (0.5, 97.8, 91.0, 1.5)];

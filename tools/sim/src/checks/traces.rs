@@ -11,7 +11,7 @@ const TRACES: [(&str, f64, f64); 2] =
     [("w3_philly_native_one_or_eight.jsonl.gz", 8.3, 50.0), ("w4_servegen_small_large.jsonl.gz", 5.4, 200.0)];
 
 /// The policies of the books, those without a setting and `msfq` at each of its thresholds.
-const CLASSICAL: [&str; 13] = [
+pub(super) const CLASSICAL: [&str; 13] = [
     "fcfs",
     "small-first",
     "easy",
@@ -28,7 +28,7 @@ const CLASSICAL: [&str; 13] = [
 ];
 
 /// Where the traces lie: `PHALANX_TRACES`, else beside the repository.
-fn folder() -> PathBuf {
+pub(super) fn folder() -> PathBuf {
     std::env::var_os("PHALANX_TRACES")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"), PathBuf::from)
 }

@@ -133,6 +133,8 @@ pub fn server_filling<S: Source + ?Sized>(source: &mut S, options: &SimOptions) 
         utilization: small.utilization + large.utilization,
         drain_idle_fraction: 0.0,
         idle_while_waiting_fraction: if capacity_ns > 0.0 { waiting_idle as f64 / capacity_ns } else { 0.0 },
+        stopping_fraction: 0.0,
+        idle_while_waiting_or_parked_fraction: 0.0,
         goodput_per_s: small.on_time_per_s + large.on_time_per_s,
         small,
         large,

@@ -7,7 +7,7 @@ use phalanx::scheduler::{
     Scheduler, Sharing,
 };
 use phalanx::types::MAX_SIM_LANES;
-use phalanx::{Class, ModelKey, Nanos, RequestId, TenantKey};
+use phalanx::{Class, LaneMask, ModelKey, Nanos, RequestId, TenantKey};
 
 /// What to simulate besides the requests.
 #[derive(Clone, Debug)]
@@ -20,6 +20,8 @@ pub struct SimOptions {
     pub queue: [usize; 2],
     /// How the small queue is shared between tenants, if it is.
     pub sharing: Option<Sharing>,
+    /// What it costs to stop a request at a step, and again what it costs to resume it: its lanes are held for so long.
+    pub stop_cost: Nanos,
     /// So many requests, of both classes, are not measured.
     pub warm_up: u64,
     /// The source ends after so many requests.
@@ -39,6 +41,7 @@ impl SimOptions {
             policy,
             queue: [Limits::DEFAULT_QUEUE; 2],
             sharing: None,
+            stop_cost: Nanos::ZERO,
             warm_up: 0,
             requests: None,
             until: None,
@@ -151,6 +154,7 @@ pub fn simulate_with<S: Source + ?Sized, O: Observer>(
         decisions: Decisions::new(),
         check: options.check_invariants,
         lanes: options.lanes as u64,
+        stop_cost: options.stop_cost.0,
         held: Vec::new(),
         ends: Ends::new(),
         tallies: [ClassTally::new(), ClassTally::new()],
@@ -161,6 +165,7 @@ pub fn simulate_with<S: Source + ?Sized, O: Observer>(
         all_present: [0; 2],
         drain_idle: 0,
         waiting_idle: 0,
+        stopped_idle: 0,
         trail: Trail::new(),
         events: 0,
         offered: 0,
@@ -185,8 +190,10 @@ pub fn simulate_with<S: Source + ?Sized, O: Observer>(
         let Some(now) = sooner(sooner(end, arrival), wake) else { break };
         run.pass(now);
         if end == Some(now) {
-            let (job, ran) = run.ends.pop();
-            run.feed(Event::Finish { job, end: End::Completed, ran }, None, observer);
+            let Ending { job, parks, .. } = run.ends.pop();
+            let ran = now - Nanos(run.held[job.slot as usize].stretch);
+            let event = if parks { Event::Parked { job, ran } } else { Event::Finish { job, end: End::Completed, ran } };
+            run.feed(event, None, observer);
         } else if arrival == Some(now) {
             let request = next.take().expect("there was an arrival");
             next = next_request(source, options, run.offered + 1)?;
@@ -195,7 +202,7 @@ pub fn simulate_with<S: Source + ?Sized, O: Observer>(
             run.feed(Event::Tick, None, observer);
         }
     }
-    let waiting = run.scheduler.queued(Class::Small) + run.scheduler.queued(Class::Large);
+    let waiting = run.waiting();
     if waiting > 0 {
         return Err(SimError::Stuck { policy: name, waiting });
     }
@@ -233,6 +240,16 @@ struct Held {
     due: u64,
     class: Class,
     measured: bool,
+    /// The length of its steps; 0: it has none.
+    step: u64,
+    /// How much of its service it had when it was last started or resumed.
+    done: u64,
+    /// When it last took its lanes, and when it went on: later by what a resumption costs.
+    stretch: u64,
+    works_from: u64,
+    /// Where it last ran.
+    lanes: LaneMask,
+    stops: u64,
 }
 
 /// What runs, by end and then by start: a sorted array, since no more than the lanes run, and the end of an exponential or fixed
@@ -249,7 +266,8 @@ struct Ending {
     at: Nanos,
     sequence: u64,
     job: JobRef,
-    ran: Nanos,
+    /// It does not end, but stops at a step.
+    parks: bool,
 }
 
 impl Ends {
@@ -262,18 +280,23 @@ impl Ends {
         self.sorted.last().map(|ending| ending.at)
     }
 
-    fn push(&mut self, at: Nanos, job: JobRef, ran: Nanos) {
+    fn push(&mut self, at: Nanos, job: JobRef, parks: bool) {
         self.started += 1;
         // Among equals the one that started first ends first: it stays nearer to the back.
         // All are compared, since no processor can foresee where a search would stop, and there are only as many as lanes.
         let place = self.sorted.iter().map(|other| usize::from(other.at > at)).sum();
-        self.sorted.insert(place, Ending { at, sequence: self.started, job, ran });
+        self.sorted.insert(place, Ending { at, sequence: self.started, job, parks });
         debug_assert!(self.sorted.is_sorted_by(|a, b| (a.at, a.sequence) > (b.at, b.sequence)));
     }
 
-    fn pop(&mut self) -> (JobRef, Nanos) {
-        let ending = self.sorted.pop().expect("something ends now");
-        (ending.job, ending.ran)
+    fn pop(&mut self) -> Ending {
+        self.sorted.pop().expect("something ends now")
+    }
+
+    /// Takes out the end of one that runs.
+    fn remove(&mut self, job: JobRef) -> Ending {
+        let place = self.sorted.iter().position(|other| other.job == job).expect("what is asked to stop runs");
+        self.sorted.remove(place)
     }
 }
 
@@ -283,6 +306,7 @@ struct Run {
     decisions: Decisions,
     check: bool,
     lanes: u64,
+    stop_cost: u64,
     held: Vec<Held>,
     ends: Ends,
     tallies: [ClassTally; 2],
@@ -296,6 +320,8 @@ struct Run {
     all_present: [u128; 2],
     drain_idle: u128,
     waiting_idle: u128,
+    /// As `waiting_idle`, also while nothing but parked requests wait.
+    stopped_idle: u128,
     trail: Trail,
     events: u64,
     offered: u64,
@@ -334,7 +360,48 @@ impl Run {
             if self.scheduler.queued(Class::Small) + self.scheduler.queued(Class::Large) > 0 {
                 self.waiting_idle += idle;
             }
+            if self.waiting() > 0 {
+                self.stopped_idle += idle;
+            }
         }
+    }
+
+    /// How many are queued or parked.
+    fn waiting(&self) -> usize {
+        Class::ALL.iter().map(|&class| self.scheduler.queued(class) + self.scheduler.parked(class)).sum()
+    }
+
+    /// It has taken its lanes, for the first time or again.
+    fn go_on(&mut self, job: JobRef, lanes: LaneMask, cost: u64) {
+        let held = &mut self.held[job.slot as usize];
+        debug_assert!(held.lanes.is_empty() || held.lanes == lanes, "{job:?} goes on elsewhere than where it stopped");
+        held.lanes = lanes;
+        (held.stretch, held.works_from) = (self.now, self.now + cost);
+        let end = Nanos(held.works_from) + Nanos(held.service - held.done);
+        self.tallies[held.class.index()].running += 1;
+        self.ends.push(end, job, false);
+    }
+
+    /// It is asked to stop: at the end of the step that it is in, and at least of one, unless it ends before.
+    fn ask(&mut self, job: JobRef) {
+        let held = &self.held[job.slot as usize];
+        assert!(held.step > 0, "{job:?} has no steps and is asked to stop");
+        let done = held.done + self.now.saturating_sub(held.works_from);
+        let stops_at = (done / held.step + 1).saturating_mul(held.step);
+        if stops_at < held.service {
+            let at = held.works_from + (stops_at - held.done) + self.stop_cost;
+            self.ends.remove(job);
+            self.ends.push(Nanos(at), job, true);
+        }
+    }
+
+    /// It need not stop any more; too late if it is stopping already.
+    fn unask(&mut self, job: JobRef) {
+        let ending = self.ends.remove(job);
+        let held = &self.held[job.slot as usize];
+        let in_time = ending.parks && self.now + self.stop_cost < ending.at.0;
+        let end = if in_time { Nanos(held.works_from) + Nanos(held.service - held.done) } else { ending.at };
+        self.ends.push(end, job, ending.parks && !in_time);
     }
 
     fn arrive<O: Observer>(&mut self, request: &TraceRequest, observer: &mut O) {
@@ -355,6 +422,12 @@ impl Run {
             due: due.0,
             class: request.class,
             measured: self.measured,
+            step: request.step.map_or(0, |step| step.0.max(1)),
+            done: 0,
+            stretch: 0,
+            works_from: 0,
+            lanes: LaneMask::NONE,
+            stops: 0,
         };
         let job = Job {
             id: RequestId(self.offered),
@@ -367,6 +440,7 @@ impl Run {
             // Key 0 is the absent name, in both.
             model: ModelKey(u64::from(request.model)),
             tenant: TenantKey(u64::from(request.tenant)),
+            step: request.step,
         };
         let tally = &mut self.tallies[request.class.index()];
         tally.offered += 1;
@@ -384,11 +458,13 @@ impl Run {
             self.scheduler.check_invariants();
         }
         observer.event(now, &event, self.decisions.as_slice());
-        if let Event::Finish { job, .. } = event {
-            self.ended(job);
+        match event {
+            Event::Finish { job, .. } => self.ended(job),
+            Event::Parked { job, .. } => self.parked(job),
+            _ => {}
         }
-        for decision in self.decisions.as_slice() {
-            match *decision {
+        for at in 0..self.decisions.as_slice().len() {
+            match self.decisions.as_slice()[at] {
                 Decision::Admit(job) => {
                     let held = arriving.expect("only an arrival is admitted");
                     let slot = job.slot as usize;
@@ -410,14 +486,31 @@ impl Run {
                     tally.present -= 1;
                     tally.expired += u64::from(held.measured);
                 }
-                Decision::StartSmall { job, .. } | Decision::StartLarge(job) => {
-                    let held = &mut self.held[job.slot as usize];
-                    held.started = self.now;
-                    self.tallies[held.class.index()].running += 1;
-                    self.ends.push(Nanos(self.now) + Nanos(held.service), job, Nanos(held.service));
+                Decision::StartSmall { job, lane, .. } => {
+                    self.held[job.slot as usize].started = self.now;
+                    self.go_on(job, lane.mask(), 0);
                 }
+                Decision::StartLarge(job) => {
+                    self.held[job.slot as usize].started = self.now;
+                    self.go_on(job, LaneMask::first(self.lanes as usize), 0);
+                }
+                Decision::Resume { job, lanes } => self.go_on(job, lanes, self.stop_cost),
+                Decision::Ask { job, .. } => self.ask(job),
+                Decision::Unask { job, .. } => self.unask(job),
                 Decision::DrainOn { .. } | Decision::DrainOff => {}
             }
+        }
+    }
+
+    fn parked(&mut self, job: JobRef) {
+        let held = &mut self.held[job.slot as usize];
+        held.done += self.now - self.stop_cost - held.works_from;
+        held.stops += 1;
+        debug_assert!(held.done.is_multiple_of(held.step) && held.done < held.service, "{job:?} stops within a step");
+        let tally = &mut self.tallies[held.class.index()];
+        tally.running -= 1;
+        if self.measured && !self.closed {
+            tally.stops_inside += 1;
         }
     }
 
@@ -434,6 +527,7 @@ impl Run {
         }
         if held.measured {
             tally.completed += 1;
+            tally.stops += held.stops;
             tally.met += u64::from(met);
             tally.wait.add(held.started - held.arrival);
             tally.response.add(self.now - held.arrival);
@@ -455,6 +549,9 @@ impl Run {
             }
         }
         let [small, large] = [0, 1].map(|i| self.tallies[i].result(&self.areas[i], span_ns, capacity_ns));
+        let lanes_stopped = self.tallies[0].stops_inside + self.tallies[1].stops_inside * self.lanes;
+        let stopping_any = lanes_stopped > 0;
+        let stopping = 2 * u128::from(self.stop_cost) * u128::from(lanes_stopped);
         RunResult {
             policy,
             lanes: options.lanes,
@@ -464,6 +561,8 @@ impl Run {
             drain_idle_fraction: share(self.drain_idle),
             idle_while_waiting_fraction: share(self.waiting_idle),
             goodput_per_s: small.on_time_per_s + large.on_time_per_s,
+            stopping_fraction: share(stopping),
+            idle_while_waiting_or_parked_fraction: if stopping_any { share(self.stopped_idle) } else { 0.0 },
             small,
             large,
             predictions,

@@ -38,7 +38,10 @@ pub struct Scribe<F> {
 #[derive(Clone, Copy, Debug)]
 struct Held {
     job: Job,
+    /// When it first ran.
     started: Nanos,
+    /// When it last took its lanes.
+    since: Nanos,
     on: LaneMask,
 }
 
@@ -68,7 +71,7 @@ impl<F: FnMut(&Record)> Scribe<F> {
         match decision {
             Decision::Admit(job_ref) => {
                 let job = self.arriving.expect("only an arrival is admitted");
-                let held = Held { job, started: now, on: LaneMask::NONE };
+                let held = Held { job, started: now, since: now, on: LaneMask::NONE };
                 let slot = job_ref.slot as usize;
                 if slot >= self.held.len() {
                     self.held.resize(slot + 1, held);
@@ -85,14 +88,15 @@ impl<F: FnMut(&Record)> Scribe<F> {
             }
             Decision::StartSmall { job, lane, .. } => {
                 let held = self.held(job);
-                (held.started, held.on) = (now, lane.mask());
+                (held.started, held.since, held.on) = (now, now, lane.mask());
             }
             Decision::StartLarge(job) => {
                 let all = LaneMask::first(self.lanes);
                 let held = self.held(job);
-                (held.started, held.on) = (now, all);
+                (held.started, held.since, held.on) = (now, now, all);
             }
-            Decision::DrainOn { .. } | Decision::DrainOff => {}
+            Decision::Resume { job, .. } => self.held(job).since = now,
+            Decision::Ask { .. } | Decision::Unask { .. } | Decision::DrainOn { .. } | Decision::DrainOff => {}
         }
     }
 }
@@ -103,19 +107,19 @@ impl<F: FnMut(&Record)> Observer for Scribe<F> {
             Event::Arrive(job) => Some(*job),
             _ => None,
         };
-        let ended = match *event {
-            Event::Finish { job, .. } => Some(*self.held(job)),
+        let left = match *event {
+            Event::Finish { job, .. } | Event::Parked { job, .. } => Some(*self.held(job)),
             _ => None,
         };
         // As in real time: the lanes have been left before the dispatcher hears of it.
-        if let Some(Held { job, started, on }) = ended {
-            let span = |lane| LaneSpan { id: job.id, class: job.class, lane, reserved: started, started, ended: now };
+        if let Some(Held { job, since, on, .. }) = left {
+            let span = |lane| LaneSpan { id: job.id, class: job.class, lane, reserved: since, started: since, ended: now };
             for lane in on {
                 self.put(now, What::Span(span(lane)));
             }
         }
         self.put(now, What::Event(*event));
-        if let Some(Held { job, started, .. }) = ended {
+        if let (Some(Held { job, started, .. }), Event::Finish { .. }) = (left, event) {
             self.outcome(now, &job, Terminal::Completed, Some(started));
         }
         for &decision in decisions {

@@ -81,6 +81,11 @@ impl Stability {
     }
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls")]
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
+}
+
 /// One class of a run.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct ClassResult {
@@ -111,6 +116,9 @@ pub struct ClassResult {
     pub on_time_per_s: f64,
     /// The share of the node's capacity that went to the class.
     pub utilization: f64,
+    /// How often one of those completed stopped at a step, on average.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub stops: f64,
 }
 
 /// How one source predicted one class.
@@ -151,6 +159,12 @@ pub struct RunResult {
     pub drain_idle_fraction: f64,
     /// The share of GPU time that was idle while any request was queued; the former is a part of it.
     pub idle_while_waiting_fraction: f64,
+    /// The share of GPU time that was idle while any request was queued or parked, where any stopped.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub idle_while_waiting_or_parked_fraction: f64,
+    /// The share of GPU time that stopping and resuming requests cost; a part of [`utilization`](Self::utilization).
+    #[serde(skip_serializing_if = "is_zero")]
+    pub stopping_fraction: f64,
     /// Requests that ended in time (see [`ClassResult::slo_met`]) within the measured time, in a second.
     pub goodput_per_s: f64,
     /// The small class.
@@ -199,6 +213,9 @@ pub(super) struct ClassTally {
     /// Ends within the measured time.
     pub(super) ended_inside: u64,
     pub(super) met_inside: u64,
+    /// Stops of those completed, and all within the measured time.
+    pub(super) stops: u64,
+    pub(super) stops_inside: u64,
     /// In the system now.
     pub(super) present: u64,
     /// Running now.
@@ -221,6 +238,8 @@ impl ClassTally {
             response: Recorder::new(),
             ended_inside: 0,
             met_inside: 0,
+            stops: 0,
+            stops_inside: 0,
             present: 0,
             running: 0,
             offered: 0,
@@ -245,6 +264,7 @@ impl ClassTally {
             throughput_per_s: over(self.ended_inside as f64, span_s),
             on_time_per_s: over(self.met_inside as f64, span_s),
             utilization: over(areas.busy as f64, capacity_ns),
+            stops: over(self.stops as f64, self.completed as f64),
         }
     }
 }

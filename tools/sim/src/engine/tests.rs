@@ -12,7 +12,7 @@ fn source(workload: &str, seed: u64) -> crate::MixSource {
     workload.parse::<WorkloadSpec>().unwrap().source(seed)
 }
 
-const POLICIES: [&str; 9] = [
+const POLICIES: [&str; 11] = [
     "balance",
     "balance:max_wait=1s:order_large=on-time:targets=urgent",
     "drain",
@@ -22,6 +22,8 @@ const POLICIES: [&str; 9] = [
     "msf",
     "msfq",
     "small-first",
+    "swap",
+    "swap:parked=1:w=1:max_stops=2",
 ];
 
 #[test]
@@ -140,4 +142,50 @@ fn server_filling_meets_a_queue_that_can_be_solved() {
         assert!(preemptive.class(class).response_ms.mean < arrival.class(class).response_ms.mean);
     }
     assert!(preemptive.stability.is_stable());
+}
+
+/// With steps: the same bytes, every invariant, and each request runs for as long as it must: its service, and what its stops cost.
+#[test]
+fn what_stops_at_steps_runs_no_less_and_on_the_lanes_it_had() {
+    use phalanx::observe::What;
+    use std::collections::BTreeMap;
+
+    let workload = "mix:load=0.8,share=0.5,error=0.3,service=lognormal,step_small=20ms,step_large=20ms";
+    let services: Vec<Nanos> = crate::Source::iter(&mut source(workload, 5)).take(3_000).map(|r| r.unwrap().service).collect();
+    for policy in POLICIES {
+        let mut log = String::new();
+        for again in [false, true] {
+            let cost = Nanos::from_millis(1);
+            let options = SimOptions { check_invariants: true, queue: [512; 2], stop_cost: cost, ..options(policy, 3_000) };
+            let mut spans: BTreeMap<u64, Vec<(usize, Nanos, Nanos)>> = BTreeMap::new();
+            let mut text = String::new();
+            let mut stops: BTreeMap<u64, u64> = BTreeMap::new();
+            let mut scribe = Scribe::new(8, |record| {
+                writeln!(text, "{record:?}").unwrap();
+                match record.what {
+                    What::Span(s) => spans.entry(s.id.0).or_default().push((s.lane.index(), s.started, s.ended)),
+                    What::Event(Event::Parked { job, .. }) => *stops.entry(job.id.0).or_default() += 1,
+                    _ => {}
+                }
+            });
+            let result = simulate_with(&mut source(workload, 5), &options, options.policy.build(8), &mut scribe).unwrap();
+            assert_eq!(result.policy_faults, 0, "{policy}");
+            assert_eq!(result.small.completed + result.large.completed, 3_000, "{policy}");
+            let stopping = policy.starts_with("balance") || policy.starts_with("swap");
+            assert_eq!(stopping, !stops.is_empty(), "{policy}");
+            for (id, spans) in spans {
+                let stops = stops.get(&id).copied().unwrap_or(0);
+                let lanes: std::collections::BTreeSet<usize> = spans.iter().map(|span| span.0).collect();
+                assert_eq!(spans.len() as u64, (stops + 1) * lanes.len() as u64, "{policy}: request {id} left its lanes");
+                let ran: u64 = spans.iter().map(|(_, from, to)| (*to - *from).0).sum();
+                // Numbers begin at 1 here.
+                let must = services[id as usize - 1].0 + 2 * stops * cost.0;
+                assert_eq!(ran, must * lanes.len() as u64, "{policy}: request {id} with {stops} stops");
+            }
+            if again {
+                assert_eq!(log, text, "{policy}");
+            }
+            log = text;
+        }
+    }
 }

@@ -28,8 +28,10 @@ pub struct Book {
 struct Entry {
     id: RequestId,
     class: Class,
-    /// The lanes it holds; none while it is queued.
+    /// The lanes it holds; none while it is queued or parked.
     held: LaneMask,
+    /// It has stopped at a step, and holds none.
+    parked: bool,
 }
 
 impl Book {
@@ -71,8 +73,19 @@ impl Book {
                 if self.gang == Some(job) {
                     self.gang = None;
                 }
-                if !entry.held.is_empty() {
+                if entry.parked || !entry.held.is_empty() {
                     self.jobs.remove(&job.slot);
+                }
+            }
+            Event::Parked { job, .. } => {
+                let Some(entry) = self.jobs.get_mut(&job.slot).filter(|entry| entry.id == job.id && !entry.held.is_empty())
+                else {
+                    return;
+                };
+                self.busy = self.busy & !std::mem::replace(&mut entry.held, LaneMask::NONE);
+                entry.parked = true;
+                if self.gang == Some(job) {
+                    self.gang = None;
                 }
             }
             Event::LaneDown { lane } => self.offline = self.offline.with(lane),
@@ -85,7 +98,7 @@ impl Book {
         match decision {
             Decision::Admit(job) => {
                 if let Some(arriving) = self.arriving.filter(|arriving| arriving.id == job.id) {
-                    let entry = Entry { id: job.id, class: arriving.class, held: LaneMask::NONE };
+                    let entry = Entry { id: job.id, class: arriving.class, held: LaneMask::NONE, parked: false };
                     self.jobs.insert(job.slot, entry);
                     self.queued[arriving.class.index()] += 1;
                 }
@@ -97,6 +110,15 @@ impl Book {
                 self.leave_queue(job, Some(self.lanes));
                 self.gang = Some(job);
             }
+            Decision::Resume { job, lanes } => {
+                let Some(entry) = self.jobs.get_mut(&job.slot).filter(|entry| entry.id == job.id && entry.parked) else { return };
+                (entry.held, entry.parked) = (lanes, false);
+                self.busy = self.busy | lanes;
+                if entry.class == Class::Large {
+                    self.gang = Some(job);
+                }
+            }
+            Decision::Ask { .. } | Decision::Unask { .. } => {}
             Decision::DrainOn { .. } => self.draining = true,
             Decision::DrainOff => self.draining = false,
         }
@@ -104,7 +126,9 @@ impl Book {
 
     /// A queued job is not queued any more: it holds these lanes, or it is gone.
     fn leave_queue(&mut self, job: JobRef, held: Option<LaneMask>) {
-        let Some(entry) = self.jobs.get_mut(&job.slot).filter(|entry| entry.id == job.id && entry.held.is_empty()) else {
+        let Some(entry) =
+            self.jobs.get_mut(&job.slot).filter(|entry| entry.id == job.id && entry.held.is_empty() && !entry.parked)
+        else {
             return;
         };
         let queued = &mut self.queued[entry.class.index()];

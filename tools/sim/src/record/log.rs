@@ -265,6 +265,10 @@ fn lane(what: &What) -> Option<LaneId> {
         What::Event(Event::LaneDown { lane } | Event::LaneUp { lane }) | What::Decision(Decision::StartSmall { lane, .. }) => {
             Some(lane)
         }
+        What::Decision(Decision::Ask { lanes, .. } | Decision::Unask { lanes, .. } | Decision::Resume { lanes, .. }) => {
+            // The highest: it must be one of the header's.
+            lanes.into_iter().last()
+        }
         What::Span(span) => Some(span.lane),
         What::Lane(care) => Some(care.lane),
         _ => None,
@@ -313,6 +317,7 @@ pub(super) mod tests {
             target: Some(Nanos(40)),
             expected: Some(Nanos(5)),
             model: ModelKey(u64::MAX),
+            step: Some(Nanos(3)),
             ..Job::new(RequestId(9), Class::Large, Nanos(1))
         };
         let lane = LaneId::new(1);
@@ -345,6 +350,10 @@ pub(super) mod tests {
             What::Decision(Decision::Expire(job)),
             What::Decision(Decision::StartSmall { job, lane, backfill: true }),
             What::Decision(Decision::StartLarge(job)),
+            What::Decision(Decision::Ask { job, lanes: lane.mask() }),
+            What::Decision(Decision::Unask { job, lanes: lane.mask() }),
+            What::Decision(Decision::Resume { job, lanes: lane.mask() }),
+            What::Event(Event::Parked { job, ran: Nanos(5) }),
             What::Decision(Decision::DrainOn { shadow: Nanos(77) }),
             What::Decision(Decision::DrainOff),
             What::Span(span),

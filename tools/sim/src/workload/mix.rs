@@ -169,7 +169,7 @@ impl Source for MixSource {
             prefill: None,
             input_tokens: None,
             output_tokens: None,
-            step: None,
+            step: self.spec.step(source.class),
         }))
     }
 

@@ -57,6 +57,7 @@ enum Volume {
 /// | `arrivals` | poisson | `poisson` or `bursty` ([`Arrivals`] states the process) |
 /// | `slo_small`, `slo_large` | 10x, 10x | soft targets: times the mean, a span, or `none` |
 /// | `lanes` | 8 | lanes that a large request holds; 1 to 64 |
+/// | `step_small`, `step_large` | | a request can stop at multiples of this span of its run; without, it runs to its end; up to 1 day |
 /// | `error` | | gives predictions with this coefficient of variation; 0 is perfect; at most 100 |
 ///
 /// ```
@@ -78,10 +79,11 @@ pub struct WorkloadSpec {
     slos: [Option<SpanOrTimes>; 2],
     lanes: usize,
     error: Option<f64>,
+    steps: [Option<Nanos>; 2],
 }
 
 const KEYS: &str = "load, share, small, large, service, cv_small, cv_large, arrivals, slo_small, slo_large, rate_small, rate_large, \
-                    lanes, error";
+                    lanes, step_small, step_large, error";
 const LOAD: f64 = 0.8;
 const SHARE: f64 = 0.3;
 
@@ -96,6 +98,7 @@ impl Default for WorkloadSpec {
             slos: [Some(SpanOrTimes::Times(10.0)); 2],
             lanes: 8,
             error: None,
+            steps: [None; 2],
         }
     }
 }
@@ -122,6 +125,14 @@ fn mean(key: &str, text: &str) -> Result<Nanos, InputError> {
     let Span(span) = text.parse().map_err(|e| setting(key, "is not a mean service time", format!("{e}")))?;
     if span < Nanos::from_micros(1) || span > Nanos::from_secs(86_400) {
         return Err(setting(key, format!("{} is out of range", Span(span)), "give a span from 1us to 24h"));
+    }
+    Ok(span)
+}
+
+fn step(key: &str, text: &str) -> Result<Nanos, InputError> {
+    let Span(span) = text.parse().map_err(|e| setting(key, "is not a step", format!("{e}")))?;
+    if span == Nanos::ZERO || span > Nanos::from_secs(86_400) {
+        return Err(setting(key, format!("{} is out of range", Span(span)), "give a span above 0 and up to 24h, such as `20ms`"));
     }
     Ok(span)
 }
@@ -201,6 +212,8 @@ impl FromStr for WorkloadSpec {
                         }
                     }
                 }
+                "step_small" => spec.steps[0] = Some(step(key, value)?),
+                "step_large" => spec.steps[1] = Some(step(key, value)?),
                 "error" => spec.error = Some(number(key, value, 0.0, 100.0, false)?),
                 _ => return Err(setting(&excerpt(key.as_bytes()), "is not a key", format!("known keys: {KEYS}"))),
             }
@@ -286,6 +299,11 @@ impl fmt::Display for WorkloadSpec {
         if self.lanes != default.lanes {
             put("lanes", &self.lanes)?;
         }
+        for (key, step) in ["step_small", "step_large"].into_iter().zip(self.steps) {
+            if let Some(step) = step {
+                put(key, &Span(step))?;
+            }
+        }
         if let Some(error) = self.error {
             put("error", &error)?;
         }
@@ -320,6 +338,12 @@ impl WorkloadSpec {
         }
         self.lanes = lanes;
         Ok(self)
+    }
+
+    /// The span of its run at whose multiples a request of a class can stop, if it can.
+    #[must_use]
+    pub fn step(&self, class: Class) -> Option<Nanos> {
+        self.steps[class.index()]
     }
 
     /// The mean service time of a class.
