@@ -297,7 +297,7 @@ impl Scheduler {
         }
         let entry = self.table.entry(job.slot);
         let (class, model, prediction) = (entry.job.class, entry.job.model, self.table.prediction(job.slot));
-        let run = self.lanes.finish(job.slot, class);
+        let run = self.lanes.finish(job.slot, class, self.table.lane(job.slot));
         debug_assert!(run.is_some(), "a running job is in the lane book");
         if end == End::Completed {
             let mean = self.averages.mean_service_ns(class);
@@ -347,6 +347,7 @@ impl Scheduler {
                     let (Some(lane), true) = (lane, self.startable(job, Class::Small)) else { return self.fault() };
                     let run = self.run(job);
                     self.lanes.start_small(lane, run);
+                    self.table.set_lane(job.slot, lane);
                     out.push(Decision::StartSmall { job, lane, backfill });
                     // Nothing is left to ask about.
                     if self.table.is_empty() {
