@@ -74,17 +74,12 @@ impl Run {
     }
 }
 
-/// No slot.
-const NOBODY: u32 = u32::MAX;
-
 #[derive(Clone, Debug)]
 pub(super) struct Lanes {
     all: LaneMask,
     busy: LaneMask,
     offline: LaneMask,
     smalls: Vec<Option<Run>>,
-    /// By lane: the slot of the small job on it, or `NOBODY`: apart, so that a job's lane is found without a branch that nobody can foresee.
-    slots: Vec<u32>,
     gang: Option<Run>,
     /// The lanes whose job is asked to stop.
     asked: LaneMask,
@@ -103,7 +98,6 @@ impl Lanes {
             busy: LaneMask::NONE,
             offline: LaneMask::NONE,
             smalls: vec![None; lanes],
-            slots: vec![NOBODY; lanes],
             gang: None,
             asked: LaneMask::NONE,
             parked_smalls: (0..lanes).map(|_| Vec::with_capacity(MAX_PARKED)).collect(),
@@ -162,7 +156,6 @@ impl Lanes {
     pub(super) fn start_small(&mut self, lane: LaneId, run: Run) {
         debug_assert!(self.free().contains(lane), "{lane:?} is not free");
         self.busy = self.busy.with(lane);
-        self.slots[lane.index()] = run.slot;
         self.smalls[lane.index()] = Some(run);
     }
 
@@ -172,8 +165,8 @@ impl Lanes {
         self.gang = Some(run);
     }
 
-    /// Frees the lane, or the lanes, of a job.
-    pub(super) fn finish(&mut self, slot: u32, class: Class) -> Option<Run> {
+    /// Frees the lane, or the lanes, of a job. `lane`: that of a small one.
+    pub(super) fn finish(&mut self, slot: u32, class: Class, lane: LaneId) -> Option<Run> {
         match class {
             Class::Large => {
                 let run = self.gang.take_if(|run| run.slot == slot)?;
@@ -182,12 +175,10 @@ impl Lanes {
                 Some(run)
             }
             Class::Small => {
-                let held = self.slots.iter().enumerate().fold(0, |held, (lane, &other)| held | u64::from(other == slot) << lane);
-                let lane = (LaneMask::from_bits(held) & self.busy).lowest()?;
+                let run = self.smalls.get_mut(lane.index())?.take_if(|run| run.slot == slot)?;
                 self.busy = self.busy.without(lane);
-                self.slots[lane.index()] = NOBODY;
                 self.asked = self.asked.without(lane);
-                self.smalls[lane.index()].take()
+                Some(run)
             }
         }
     }
@@ -250,7 +241,7 @@ impl Lanes {
         if parked.len() >= MAX_PARKED {
             return false;
         }
-        let Some(run) = self.finish(slot, class) else { return false };
+        let Some(run) = self.finish(slot, class, lane) else { return false };
         let stopped = Stopped {
             slot,
             since: now,
@@ -383,8 +374,6 @@ impl Lanes {
             let held = self.small(lane).is_some() || self.gang.is_some();
             assert_eq!(held, self.busy.contains(lane), "{lane:?} is busy without a run, or the reverse");
             assert!(!(self.small(lane).is_some() && self.gang.is_some()), "{lane:?} has two owners");
-            let slot = self.small(lane).map_or(NOBODY, |run| run.slot);
-            assert_eq!(self.slots[lane.index()], slot, "{lane:?} is another's");
         }
         for lane in self.all {
             let parked = &self.parked_smalls[lane.index()];

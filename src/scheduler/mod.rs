@@ -326,7 +326,7 @@ impl Scheduler {
             self.table.remove(job.slot);
             return;
         }
-        let run = self.lanes.finish(job.slot, class);
+        let run = self.lanes.finish(job.slot, class, self.table.lane(job.slot));
         debug_assert!(run.is_some(), "a running job is in the lane book");
         // All of its stretches: what was parked in between has run no less for it.
         let ran = ran + run.map_or(Nanos::ZERO, |run| run.served);
@@ -382,7 +382,12 @@ impl Scheduler {
         };
         match class {
             Class::Large => self.lanes.start_gang(run),
-            Class::Small => lanes.into_iter().for_each(|lane| self.lanes.start_small(lane, run)),
+            Class::Small => {
+                for lane in lanes {
+                    self.lanes.start_small(lane, run);
+                    self.table.set_lane(job.slot, lane);
+                }
+            }
         }
         out.push(Decision::Resume { job, lanes });
         true
@@ -436,6 +441,7 @@ impl Scheduler {
                     let (Some(lane), true) = (lane, self.startable(job, Class::Small)) else { break };
                     let run = self.run(job);
                     self.lanes.start_small(lane, run);
+                    self.table.set_lane(job.slot, lane);
                     out.push(Decision::StartSmall { job, lane, backfill });
                     // Nothing is left to ask about.
                     if self.table.is_empty() && !self.lanes.any_parked() && self.lanes.asked().is_empty() {
@@ -448,6 +454,7 @@ impl Scheduler {
                     }
                     let run = self.run(job);
                     self.lanes.start_small(lane, run);
+                    self.table.set_lane(job.slot, lane);
                     out.push(Decision::StartSmall { job, lane, backfill: false });
                 }
                 Action::Resume(job) => {

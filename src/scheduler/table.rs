@@ -8,7 +8,7 @@ use super::event::{Job, JobRef};
 use super::predict::{Prediction, PredictionSource};
 use super::ranks::{Key, Ranks};
 use super::share::{Sharing, Turns};
-use crate::types::{Class, Nanos};
+use crate::types::{Class, LaneId, Nanos};
 
 /// No slot.
 const NIL: u32 = u32::MAX;
@@ -45,6 +45,8 @@ pub(super) struct Entry {
     pub(super) place: Place,
     /// Of the tenants' lines: which it came by.
     line: u8,
+    /// Of a small one that runs: where, so that its end need not be searched for.
+    lane: LaneId,
     /// Past it, it is not started any more; [`Nanos::MAX`]: never.
     latest_start: Nanos,
     prev: u32,
@@ -191,6 +193,7 @@ impl Table {
             seq: 0,
             place: Place::Free,
             line: 0,
+            lane: LaneId::new(0),
             latest_start: Nanos::MAX,
             prev: NIL,
             heap_pos: NIL,
@@ -273,7 +276,8 @@ impl Table {
         let entry = &mut self.entries[slot as usize];
         debug_assert_eq!(entry.place, Place::Free);
         self.free_head = self.links[slot as usize].next;
-        *entry = Entry { job, seq: self.next_seq, place: Place::Free, line: line as u8, latest_start, prev: NIL, heap_pos: NIL };
+        let (seq, lane) = (self.next_seq, LaneId::new(0));
+        *entry = Entry { job, seq, place: Place::Free, line: line as u8, lane, latest_start, prev: NIL, heap_pos: NIL };
         self.links[slot as usize] = Link { prediction, next: NIL };
         self.next_seq += 1;
         if let Some(ranks) = &mut self.ranks {
@@ -375,6 +379,18 @@ impl Table {
     pub(super) fn find(&self, job: JobRef) -> Option<Place> {
         let entry = self.entries.get(job.slot as usize)?;
         (entry.place != Place::Free && entry.job.id == job.id).then_some(entry.place)
+    }
+
+    /// A small job was started on this lane.
+    #[inline]
+    pub(super) fn set_lane(&mut self, slot: u32, lane: LaneId) {
+        self.entries[slot as usize].lane = lane;
+    }
+
+    /// The lane of a small job that runs.
+    #[inline]
+    pub(super) fn lane(&self, slot: u32) -> LaneId {
+        self.entries[slot as usize].lane
     }
 
     #[inline]
