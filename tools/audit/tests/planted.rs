@@ -99,8 +99,14 @@ fn a_correct_log_passes() {
     assert_eq!((report.requests, report.completed), ([6, 2], [2, 1]));
     assert_eq!(report.skew.map(|skew| (skew.p50, skew.max)), Some((2, 2)));
     for check in &report.checks {
-        // No lane goes wrong in it: see `lanes_that_come_back_unprobed`.
-        assert_eq!(check.covered == 0, check.name == "probed first", "{} covered {}", check.name, check.covered);
+        // No lane goes wrong in it, and nobody stops: see `lanes_that_come_back_unprobed` and `stops_that_nobody_asked_for`.
+        assert_eq!(
+            check.covered == 0,
+            ["probed first", "stops asked"].contains(&check.name),
+            "{} covered {}",
+            check.name,
+            check.covered
+        );
     }
 }
 
@@ -126,8 +132,19 @@ fn a_long_span_over_several_others() {
 fn a_gang_that_was_none() {
     found(&without(r#""span":2,"class":"large","lane":1"#), "gang at once", "ran in 1 spans");
     let member = r#""span":2,"class":"large","lane":1"#;
-    found(&with(member, r#""span":2,"class":"large","lane":0"#), "gang at once", "not one on each");
+    found(&with(member, r#""span":2,"class":"large","lane":0"#), "gang at once", "not 1 on each of 2 lanes");
     found(&with(r#""started":43,"ended":58"#, r#""started":43,"ended":44"#), "gang at once", "before the last one began");
+}
+
+#[test]
+fn stops_that_nobody_asked_for() {
+    let at = GOOD.iter().position(|line| line.contains(r#""event":"arrive","id":2"#)).expect("a line");
+    let mut lines = good();
+    lines.insert(at, r#"{"now":25,"event":"parked","slot":0,"id":0,"ran":13}"#.to_owned());
+    found(&lines, "stops asked", "request 0 stops, and has no steps");
+    let mut lines = good();
+    lines.insert(at, r#"{"now":25,"decision":"resume","slot":0,"id":0,"lanes":1}"#.to_owned());
+    found(&lines, "stops asked", "`resume` of request 0 on lanes 0b1");
 }
 
 #[test]
