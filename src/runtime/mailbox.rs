@@ -152,6 +152,7 @@ mod tests {
 
     #[test]
     fn everything_put_is_taken_once_and_in_order() {
+        const MAILS: u64 = 3_000;
         for wait in [Wait::Park, Wait::SpinThenPark, Wait::Spin] {
             let waiting = wait.resolve(1, 2);
             let mailbox = Arc::new(Mailbox::new());
@@ -161,13 +162,13 @@ mod tests {
                 move || {
                     mailbox.attach();
                     let mut own = Taken::default();
-                    for expected in 0..10_000 {
+                    for expected in 0..MAILS {
                         assert_eq!(mailbox.take(&mut own, &waiting), expected);
                         taken.store(expected + 1, std::sync::atomic::Ordering::Release);
                     }
                 }
             });
-            for mail in 0..10_000 {
+            for mail in 0..MAILS {
                 while taken.load(std::sync::atomic::Ordering::Acquire) != mail {
                     std::thread::yield_now();
                 }

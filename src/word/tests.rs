@@ -239,8 +239,8 @@ fn the_word_chosen_at_run_time_does_the_same() {
 #[test]
 fn eight_workers_and_a_dispatcher_add_up() {
     use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-    const SMALLS: u64 = 8_000;
-    const GANGS: u64 = 500;
+    const SMALLS: u64 = 4_000;
+    const GANGS: u64 = 250;
     const NO_MAIL: u32 = 0;
     const SMALL: u32 = 1;
     /// And above, the epoch.

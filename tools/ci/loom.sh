@@ -13,7 +13,9 @@ for argument in "$@"; do
         *) filter="$argument" ;;
     esac
 done
-export RUSTFLAGS="--cfg loom" PHALANX_EXPECT_CFG="loom"
+# With the mutants built in, and none chosen: one build serves this and mutants.sh.
+export RUSTFLAGS="--cfg loom --cfg mutants" PHALANX_EXPECT_CFG="loom mutants"
+unset PHALANX_MUTANT
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom"
 log="$(mktemp)"
 trap 'rm -f "$log"' EXIT

@@ -6,7 +6,7 @@
 # Fails when one survives, when a model fails without a mutant, and when it covered nothing.
 source "$(dirname "$0")/lib.sh"
 export RUSTFLAGS="--cfg loom --cfg mutants" PHALANX_EXPECT_CFG="loom mutants"
-export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/mutants"
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom"
 began=$SECONDS
 log="$(mktemp)"
 trap 'rm -f "$log"' EXIT
