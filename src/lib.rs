@@ -66,6 +66,6 @@ mod readme {}
 pub use device::{Device, DeviceError, DeviceFault, Emulated, EmulatedLane};
 pub use runtime::{
     Admission, BuildError, Builder, Cancel, CancelOnDrop, Drive, Fault, Gang, GangBroken, Health, LaneHealth, LaneState, Phalanx,
-    Phase, Recovery, RejectReason, Rejected, Request, RequestError, Running, Shutdown, Ticket, Turn, Wait, Watchdog,
+    Phase, Recovery, RejectReason, Rejected, Request, RequestError, Running, Shutdown, Step, Ticket, Turn, Wait, Watchdog,
 };
 pub use types::{Class, Epoch, LaneId, LaneMask, ModelKey, Nanos, RequestId, TenantKey};

@@ -301,7 +301,11 @@ fn run(policy: &str, lanes: usize, queue: [usize; 2], sharing: Option<Sharing>, 
         end(&mut seen, job, lane);
         tell(now, Event::Finish { job, end: End::Completed, ran: Nanos(1) }, &mut seen);
     }
-    while let Some(&(job, state)) = seen.jobs.values().next() {
+    // What runs first: a parked one is in its way.
+    let next = |seen: &Onlooker| {
+        seen.jobs.values().find(|job| matches!(job.1, State::Running(_))).or(seen.jobs.values().next()).copied()
+    };
+    while let Some((job, state)) = next(&seen) {
         if let State::Running(lane) = state {
             // One that was taken back while parked, and went on when another left its lane.
             end(&mut seen, job, lane);

@@ -5,5 +5,6 @@ mod loom {
     mod barrier;
     mod hand_over;
     mod node;
+    mod steps;
     mod word;
 }

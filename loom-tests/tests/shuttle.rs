@@ -169,6 +169,36 @@ fn small(value: u64) -> Request<Lane, u64> {
     })
 }
 
+/// A small request of so many steps, one of which may panic.
+fn small_steps(steps: u64, panics: Option<u64>) -> Request<Lane, u64> {
+    Request::small_steps(
+        |_: &mut Lane| 0,
+        move |lane: &mut Lane, step: &mut u64| {
+            thread::yield_now();
+            assert_ne!(lane.board.lanes[lane.id.index()].load(Ordering::SeqCst), 0);
+            assert!(panics != Some(*step), "{PLANNED} a step that panics");
+            *step += 1;
+            if *step < steps { Step::Continue } else { Step::Done(*step) }
+        },
+    )
+    .step_length(Duration::from_micros(5))
+}
+
+/// A large one, of which a member may be done before the others.
+fn large_steps(steps: u32, early: Option<(usize, u32)>) -> Request<Lane, Vec<usize>> {
+    Request::large_steps(
+        |_: &mut Lane, _: &Gang<'_>| 0,
+        move |lane: &mut Lane, gang: &Gang<'_>, step: &mut u32| {
+            let all = &lane.board.lanes[..gang.size()];
+            assert!(all.iter().all(|on| on.load(Ordering::SeqCst) == gang.request().0 + 1), "a gang that is not alone");
+            *step += 1;
+            let done = *step >= steps || early == Some((gang.rank(), *step));
+            Ok(if done { Step::Done(gang.rank()) } else { Step::Continue })
+        },
+    )
+    .step_length(Duration::from_micros(5))
+}
+
 /// A large request of so many barriers, whose member may panic or leave early at one of them.
 fn large(barriers: u32, trouble: Option<(usize, u32, bool)>) -> Request<Lane, Vec<usize>> {
     Request::large(move |lane: &mut Lane, gang: &Gang<'_>| {
@@ -238,14 +268,23 @@ fn user(node: &Phalanx<Lanes>, requests: u64, lanes: usize) -> Ends {
             let trouble =
                 (rng.gen_range(0..3) == 0).then(|| (rng.gen_range(0..lanes), rng.gen_range(0..2), rng.gen_range(0..2) == 0));
             let hangs = node.device().faults && rng.gen_range(0..4) == 0;
-            let request = if hangs { slow_gang() } else { large(rng.gen_range(0..3), trouble) };
+            let request = match rng.gen_range(0..3) {
+                _ if hangs => slow_gang(),
+                0 => large_steps(rng.gen_range(1..6), trouble.map(|(rank, at, _)| (rank, at))),
+                _ => large(rng.gen_range(0..3), trouble),
+            };
             match node.submit(due(request, deadline)) {
                 Ok(ticket) => settle(&mut ends, ticket),
                 Err(_) => ends[Terminal::Rejected as usize] += 1,
             }
         } else {
             let hangs = node.device().faults && rng.gen_range(0..4) == 0;
-            match node.submit(due(if hangs { slow(i) } else { small(i) }, deadline)) {
+            let request = match rng.gen_range(0..3) {
+                _ if hangs => slow(i),
+                0 => small_steps(rng.gen_range(1..8), (rng.gen_range(0..8) == 0).then_some(2)),
+                _ => small(i),
+            };
+            match node.submit(due(request, deadline)) {
                 Ok(ticket) if rng.gen_range(0..2) == 0 => settle(&mut ends, ticket),
                 Ok(ticket) => open.push(ticket),
                 Err(_) => ends[Terminal::Rejected as usize] += 1,

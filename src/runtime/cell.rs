@@ -6,14 +6,16 @@
 //!
 //! `std::sync::Arc` counts the owners, under the models too: loom's own cannot be made into a trait object.
 
+use super::clock::Clock;
 use super::gang::{Gang, GangBroken};
-use super::life::{Ending, Life, Phase};
+use super::life::{Cause, Ending, Life, Phase};
 use super::node::Shared;
 use super::ticket::RequestError;
 use crate::scheduler::Job;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{AtomicWaker, UnsafeCell, mutant, order};
 use crate::types::{LaneId, LaneMask, Nanos, RequestId};
+use crate::word::Word;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -26,6 +28,8 @@ pub(crate) const NO_SLOT: u32 = u32::MAX;
 pub(crate) const GONE: u32 = u32::MAX - 1;
 /// Still in the ring, but the dispatcher was told that its owner cancelled it.
 pub(crate) const WITHDRAWN: u32 = u32::MAX - 2;
+/// Started, with steps: whoever cancels it while it is parked tells the dispatcher, who looks for it there.
+pub(crate) const STARTED: u32 = u32::MAX - 3;
 
 /// What is the same for all requests. The life first: it is what the lanes and the ticket look at.
 #[derive(Debug)]
@@ -102,6 +106,29 @@ impl Header {
         if reason & MISSING != 0 { RequestError::LanesMissing { lanes } } else { self.over_time(lanes) }
     }
 
+    /// Why it ended by having been asked to stop, which it did by itself.
+    pub(crate) fn stopped_for(&self, cause: Cause) -> RequestError {
+        match cause {
+            Cause::Cancelled => RequestError::Cancelled,
+            Cause::Overdue => self.over_time(LaneMask::NONE),
+            Cause::Aborted => RequestError::ShutDown,
+        }
+    }
+
+    /// For the dispatcher: ends what is parked, since it was to stop before it stood there. Whether it was.
+    pub(crate) fn end_parked(&self) -> bool {
+        match self.life.cause() {
+            None => return false,
+            Some(Cause::Cancelled) => self.give_up(Phase::Parked, Phase::Cancelled),
+            Some(Cause::Aborted) => self.give_up(Phase::Parked, Phase::ShutDown),
+            Some(Cause::Overdue) => {
+                self.blame_hung(LaneMask::NONE);
+                self.give_up_any()
+            }
+        };
+        true
+    }
+
     fn over_time(&self, hung: LaneMask) -> RequestError {
         RequestError::TimeLimit { limit: self.limit().unwrap_or_default().into(), hung }
     }
@@ -128,9 +155,14 @@ impl Header {
         }
     }
 
-    /// Fails a queued request that waits for these lanes in vain. Whether this was what ended it.
+    /// Fails a queued or parked request that waits for these lanes in vain. Whether this was what ended it.
     pub(crate) fn fail_missing(&self, lanes: LaneMask) -> bool {
         self.blame_missing(lanes);
+        self.give_up_any()
+    }
+
+    /// Fails it, whatever it does, for the reason that was written down. Whether this was what ended it.
+    fn give_up_any(&self) -> bool {
         match self.life.give_up() {
             Ending::Ended { awaited } => {
                 if awaited {
@@ -161,12 +193,11 @@ pub(crate) fn wake_quietly(waker: Waker) {
 pub(crate) trait Runnable<L>: Send + Sync {
     fn header(&self) -> &Header;
 
-    /// Runs the body on this lane, catching its panic, and keeps what it returned. Whether the member's peers must be told that it
-    /// will not come to the barrier any more.
+    /// Runs the body on this lane, catching its panic, and keeps what it returned.
     ///
     /// # Safety
-    /// Called at most once for each lane that the request was granted, by the worker of that lane, while it is Running.
-    unsafe fn run(&self, lane: &mut L, gang: Option<&Gang<'_>>) -> Peers;
+    /// Called at most once for each lane and each time that the request was granted it, by the worker of that lane, while it is Running.
+    unsafe fn run(&self, lane: &mut L, here: &Here<'_>) -> Stretch;
 
     /// This lane failed the request; the first failure of all lanes is the one that the ticket gets. Replaces what `run` kept.
     ///
@@ -174,20 +205,37 @@ pub(crate) trait Runnable<L>: Send + Sync {
     /// As [`Runnable::run`]; not after [`Runnable::settle`] of the same lane.
     unsafe fn fail(&self, lane: LaneId, error: RequestError);
 
-    /// This lane is done with the request. The last one ends its life; then whether somebody waits for that is told.
+    /// This lane is done with the request, or, if it `parked`, for now. The last one ends its life, or parks it; then whether somebody waits
+    /// for the end is told.
     ///
     /// # Safety
-    /// Exactly once for each lane that the request was granted, after all else that the lane does with it.
-    unsafe fn settle(&self) -> Settled;
+    /// Exactly once for each lane and each time that the request was granted it, after all else that the lane does with it.
+    unsafe fn settle(&self, parked: bool) -> Settled;
+
+    /// Drops what a request with steps keeps on this lane in between, if there is something.
+    ///
+    /// # Safety
+    /// By the worker of the lane, while it does not run the request.
+    unsafe fn abandon(&self, _lane: LaneId) {}
 }
 
-/// What a member's end means for the others.
+/// Where a body runs.
+pub(crate) struct Here<'run> {
+    pub(crate) lane: LaneId,
+    pub(crate) gang: Option<&'run Gang<'run>>,
+    pub(crate) word: &'run dyn Word,
+    pub(crate) clock: &'run Clock,
+}
+
+/// How a body left its lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Peers {
-    /// Nothing: they find out at the barrier, if they still have one.
-    Unaware,
-    /// They must be told that the gang is broken.
-    Abort,
+pub(crate) enum Stretch {
+    /// It is over. If it is a gang's, its peers find that out at the barrier, if they still have one.
+    Over,
+    /// It is over, and its peers must be told that it will not come to the barrier any more.
+    Broken,
+    /// It has stopped between two of its steps, as it was asked to; what it needs to go on is kept for this lane.
+    Parked,
 }
 
 /// What became of a request when a lane was done with it.
@@ -200,6 +248,8 @@ pub(crate) enum Settled {
     Over,
     /// It is over, and its waker must be woken, best after the lane is released.
     Awaited,
+    /// It has stopped on all lanes, and waits to go on.
+    Parked,
 }
 
 impl From<Ending> for Settled {
@@ -232,9 +282,9 @@ pub(crate) trait Resolve<T>: Send + Sync {
 }
 
 /// The output of a request, or why there is none: which is rare, and boxed, so that a small output shares a cache line with the life.
-type Output<T> = UnsafeCell<Option<Result<T, Box<RequestError>>>>;
+pub(crate) type Output<T> = UnsafeCell<Option<Result<T, Box<RequestError>>>>;
 
-fn take_output<T>(header: &Header, output: &Output<T>) -> Result<T, RequestError> {
+pub(crate) fn take_output<T>(header: &Header, output: &Output<T>) -> Result<T, RequestError> {
     let verdict = header.life.verdict();
     match verdict.phase {
         Phase::Expired => Err(header.expired_for()),
@@ -326,14 +376,14 @@ where
         &self.header
     }
 
-    unsafe fn run(&self, lane: &mut L, _: Option<&Gang<'_>>) -> Peers {
+    unsafe fn run(&self, lane: &mut L, _: &Here<'_>) -> Stretch {
         // SAFETY: only the worker touches the body, and only here.
-        let Some(body) = self.body.with_mut(|body| unsafe { (*body).take() }) else { return Peers::Unaware };
+        let Some(body) = self.body.with_mut(|body| unsafe { (*body).take() }) else { return Stretch::Over };
         let result = catch_unwind(AssertUnwindSafe(|| body(lane, &Running { header: &self.header })));
         let result = result.map_err(|payload| Box::new(RequestError::Panicked { rank: None, message: message_of(payload) }));
         // SAFETY: this is the worker, and it has not settled.
         unsafe { self.keep(result) };
-        Peers::Unaware
+        Stretch::Over
     }
 
     unsafe fn fail(&self, _: LaneId, error: RequestError) {
@@ -345,7 +395,7 @@ where
         drop_quietly(unwanted);
     }
 
-    unsafe fn settle(&self) -> Settled {
+    unsafe fn settle(&self, _: bool) -> Settled {
         // SAFETY: the worker is still the only one at the output.
         let completed = self.output.with(|output| matches!(unsafe { &*output }, Some(Ok(_))));
         let ending = self.header.life.end(Phase::Running, if completed { Phase::Completed } else { Phase::Failed });
@@ -386,12 +436,10 @@ where
     }
 }
 
-/// A large request: one body, run by every lane.
-pub(crate) struct LargeCell<L, M, F> {
-    header: Header,
-    body: F,
+/// What the lanes of a gang return, and why they do not.
+pub(crate) struct Members<M> {
     /// One for each lane, written by that lane alone.
-    members: Box<[UnsafeCell<Option<M>>]>,
+    values: Box<[UnsafeCell<Option<M>>]>,
     /// Lanes that have not settled.
     left: AtomicU32,
     /// Whether a lane has claimed `cause`.
@@ -399,46 +447,137 @@ pub(crate) struct LargeCell<L, M, F> {
     cause: UnsafeCell<Option<RequestError>>,
     /// Made by the submitter with room for all, so that no worker allocates.
     output: Output<Vec<M>>,
-    shared: Arc<Shared<L>>,
 }
 
-// SAFETY: the body is shared by the lanes (`F: Sync`); each member's value is written by its lane and moved by the last one; the cause
-// is written by the one lane that claimed it.
-unsafe impl<L, M: Send, F: Send + Sync> Sync for LargeCell<L, M, F> {}
-// SAFETY: as above; `Shared` is Send and Sync for every L.
-unsafe impl<L, M: Send, F: Send + Sync> Send for LargeCell<L, M, F> {}
+// SAFETY: each value is written by its lane and moved by the last one; the cause is written by the one lane that claimed it.
+unsafe impl<M: Send> Sync for Members<M> {}
+// SAFETY: as above.
+unsafe impl<M: Send> Send for Members<M> {}
 
-impl<L, M, F> LargeCell<L, M, F> {
-    pub(crate) fn new(job: Job, limit: Option<Nanos>, body: F, lanes: usize, shared: Arc<Shared<L>>) -> Self {
+impl<M> Members<M> {
+    pub(crate) fn new(lanes: usize) -> Self {
         Self {
-            header: Header::new(job, limit),
-            body,
-            members: (0..lanes).map(|_| UnsafeCell::new(None)).collect(),
+            values: (0..lanes).map(|_| UnsafeCell::new(None)).collect(),
             left: AtomicU32::new(lanes as u32),
             caused: AtomicU32::new(0),
             cause: UnsafeCell::new(None),
             output: UnsafeCell::new(Some(Ok(Vec::with_capacity(lanes)))),
-            shared,
         }
     }
 
-    fn blame(&self, error: RequestError) {
+    /// The first lane's reason is the one that the ticket gets.
+    pub(crate) fn blame(&self, error: RequestError) {
         // ORDERING: Relaxed: it decides who writes the cause; `left` publishes what was written.
         if self.caused.swap(1, Ordering::Relaxed) == 0 || mutant("cell.blame:every-lane") {
             // SAFETY: only the first lane comes here, and readers wait until every lane has settled.
             self.cause.with_mut(|cause| unsafe { *cause = Some(error) });
         }
     }
+
+    /// Keeps what this lane returned.
+    ///
+    /// # Safety
+    /// By the worker of the lane, before it settles.
+    pub(crate) unsafe fn keep(&self, lane: LaneId, value: M) {
+        // SAFETY: this lane's own place.
+        self.values[lane.index()].with_mut(|place| unsafe { *place = Some(value) });
+    }
+
+    /// As [`Runnable::fail`].
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn fail(&self, lane: LaneId, error: RequestError) {
+        // SAFETY: this lane's own place.
+        let value = self.values[lane.index()].with_mut(|place| unsafe { (*place).take() });
+        drop_quietly(value);
+        self.blame(error);
+    }
+
+    /// As [`Runnable::settle`].
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn settle(&self, header: &Header, parked: bool) -> Settled {
+        // ORDERING: AcqRel: releases this lane's value and cause; the last lane acquires everybody's.
+        if self.left.fetch_sub(1, order("cell.settle", Ordering::AcqRel)) != 1 {
+            return Settled::NotYet;
+        }
+        // SAFETY: every other lane has settled, and its writes are seen.
+        let cause = self.cause.with_mut(|cause| unsafe { (*cause).take() });
+        if parked && cause.is_none() {
+            // ORDERING: Relaxed: the lanes' next holder, which is the next to count here, acquires their release.
+            if !mutant("cell.settle:keeps-count") {
+                self.left.store(self.values.len() as u32, Ordering::Relaxed);
+            }
+            return if header.life.park().is_ok() { Settled::Parked } else { Settled::Over };
+        }
+        let phase = self.output.with_mut(|output| {
+            // SAFETY: the ticket comes only after the life has ended, below.
+            let output = unsafe { &mut *output };
+            let Some(Ok(values)) = output else { return Phase::Failed };
+            for place in &self.values {
+                // SAFETY: as for the cause.
+                values.extend(place.with_mut(|place| unsafe { (*place).take() }));
+            }
+            if cause.is_none() && values.len() == self.values.len() {
+                return Phase::Completed;
+            }
+            // One by one: two panics at once, of two drops in one vector, would end the process.
+            values.drain(..).for_each(drop_quietly);
+            let cause = cause.unwrap_or(RequestError::GangBroken);
+            let phase = phase_of(&cause);
+            *output = Some(Err(Box::new(cause)));
+            phase
+        });
+        let ending = header.life.end(Phase::Running, phase);
+        if let Ending::Refused(_) = ending {
+            // It was given up meanwhile, and the ticket keeps away from the output.
+            // SAFETY: every other lane has settled: this one is the only one at the output.
+            if let Some(Ok(values)) = self.output.with_mut(|output| unsafe { (*output).take() }) {
+                values.into_iter().for_each(drop_quietly);
+            }
+        }
+        ending.into()
+    }
+
+    pub(crate) fn take(&self, header: &Header) -> Result<Vec<M>, RequestError> {
+        take_output(header, &self.output)
+    }
 }
 
 /// A gang that was given up may leave values of members that had settled. One by one, as above.
 #[cfg(not(loom))]
-impl<L, M, F> Drop for LargeCell<L, M, F> {
+impl<M> Drop for Members<M> {
     fn drop(&mut self) {
-        for member in &self.members {
+        for place in &self.values {
             // SAFETY: the last owner is alone. (loom does not see the counter by which it knows, and would call this a race.)
-            drop_quietly(member.with_mut(|member| unsafe { (*member).take() }));
+            drop_quietly(place.with_mut(|place| unsafe { (*place).take() }));
         }
+    }
+}
+
+/// How a life ends that this error ends.
+pub(crate) const fn phase_of(error: &RequestError) -> Phase {
+    match error {
+        RequestError::Cancelled => Phase::Cancelled,
+        RequestError::Expired => Phase::Expired,
+        RequestError::ShutDown => Phase::ShutDown,
+        _ => Phase::Failed,
+    }
+}
+
+/// A large request: one body, run by every lane.
+pub(crate) struct LargeCell<L, M, F> {
+    header: Header,
+    body: F,
+    members: Members<M>,
+    shared: Arc<Shared<L>>,
+}
+
+impl<L, M, F> LargeCell<L, M, F> {
+    pub(crate) fn new(job: Job, limit: Option<Nanos>, body: F, lanes: usize, shared: Arc<Shared<L>>) -> Self {
+        Self { header: Header::new(job, limit), body, members: Members::new(lanes), shared }
     }
 }
 
@@ -452,61 +591,30 @@ where
         &self.header
     }
 
-    unsafe fn run(&self, lane: &mut L, gang: Option<&Gang<'_>>) -> Peers {
-        let Some(gang) = gang else { return Peers::Unaware };
+    unsafe fn run(&self, lane: &mut L, here: &Here<'_>) -> Stretch {
+        let Some(gang) = here.gang else { return Stretch::Over };
         match catch_unwind(AssertUnwindSafe(|| (self.body)(lane, gang))) {
             Ok(Ok(value)) => {
-                // SAFETY: this lane's own place.
-                self.members[gang.rank()].with_mut(|member| unsafe { *member = Some(value) });
-                Peers::Unaware
+                // SAFETY: this is the lane's worker, and it has not settled.
+                unsafe { self.members.keep(here.lane, value) };
+                Stretch::Over
             }
-            Ok(Err(GangBroken)) => Peers::Abort,
+            Ok(Err(GangBroken)) => Stretch::Broken,
             Err(payload) => {
-                self.blame(RequestError::Panicked { rank: Some(gang.rank()), message: message_of(payload) });
-                Peers::Abort
+                self.members.blame(RequestError::Panicked { rank: Some(gang.rank()), message: message_of(payload) });
+                Stretch::Broken
             }
         }
     }
 
     unsafe fn fail(&self, lane: LaneId, error: RequestError) {
-        // SAFETY: this lane's own place.
-        let value = self.members[lane.index()].with_mut(|member| unsafe { (*member).take() });
-        drop_quietly(value);
-        self.blame(error);
+        // SAFETY: the caller's contract.
+        unsafe { self.members.fail(lane, error) };
     }
 
-    unsafe fn settle(&self) -> Settled {
-        // ORDERING: AcqRel: releases this lane's member and cause; the last lane acquires everybody's.
-        if self.left.fetch_sub(1, order("cell.settle", Ordering::AcqRel)) != 1 {
-            return Settled::NotYet;
-        }
-        // SAFETY: every other lane has settled, and its writes are seen.
-        let cause = self.cause.with_mut(|cause| unsafe { (*cause).take() });
-        let completed = self.output.with_mut(|output| {
-            // SAFETY: the ticket comes only after the life has ended, below.
-            let output = unsafe { &mut *output };
-            let Some(Ok(values)) = output else { return false };
-            for member in &self.members {
-                // SAFETY: as for the cause.
-                values.extend(member.with_mut(|member| unsafe { (*member).take() }));
-            }
-            if cause.is_none() && values.len() == self.members.len() {
-                return true;
-            }
-            // One by one: two panics at once, of two drops in one vector, would end the process.
-            values.drain(..).for_each(drop_quietly);
-            *output = Some(Err(Box::new(cause.unwrap_or(RequestError::GangBroken))));
-            false
-        });
-        let ending = self.header.life.end(Phase::Running, if completed { Phase::Completed } else { Phase::Failed });
-        if let Ending::Refused(_) = ending {
-            // It was given up meanwhile, and the ticket keeps away from the output.
-            // SAFETY: every other lane has settled: this one is the only one at the output.
-            if let Some(Ok(values)) = self.output.with_mut(|output| unsafe { (*output).take() }) {
-                values.into_iter().for_each(drop_quietly);
-            }
-        }
-        ending.into()
+    unsafe fn settle(&self, parked: bool) -> Settled {
+        // SAFETY: the caller's contract.
+        unsafe { self.members.settle(&self.header, parked) }
     }
 }
 
@@ -521,7 +629,7 @@ where
     }
 
     unsafe fn take(&self) -> Result<Vec<M>, RequestError> {
-        take_output(&self.header, &self.output)
+        self.members.take(&self.header)
     }
 
     fn withdraw(self: Arc<Self>) {
@@ -539,7 +647,7 @@ where
 }
 
 /// What a panic said.
-fn message_of(payload: Box<dyn Any + Send>) -> String {
+pub(crate) fn message_of(payload: Box<dyn Any + Send>) -> String {
     let message = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
         (Some(text), _) => (*text).to_owned(),
         (_, Some(text)) => text.clone(),

@@ -8,13 +8,13 @@
 //! One bound is not ours: crossbeam's ring makes the taker of a slot wait for a submitter that has claimed it and not yet filled it. If the
 //! operating system takes that thread's turn away at that instant, the dispatcher yields until it is back.
 
-use super::cell::{GONE, Header, NO_SLOT, Runnable, WITHDRAWN, drop_quietly, forget_payload};
+use super::cell::{GONE, Header, NO_SLOT, Runnable, STARTED, WITHDRAWN, drop_quietly, forget_payload};
 use super::faults::{Books, Fault, Probed, Recovery, Watchdog};
 use super::life::{Ending, Phase};
 use super::node::{Shared, Shutdown};
 use super::worker::{Mail, Report};
 use crate::observe::{Care, LaneCare, LaneSpan, Outcome, Record, Terminal, What};
-use crate::scheduler::{Decision, Decisions, End, Event, JobRef, Scheduler};
+use crate::scheduler::{Decision, Decisions, End, Event, JobRef, MAX_PARKED, Scheduler};
 use crate::sync::{mutant, prefetch_to_write, thread};
 use crate::types::{Class, LaneId, LaneMask, MAX_LANES, Nanos};
 use crate::word::View;
@@ -38,6 +38,24 @@ struct Held<L> {
     due: Nanos,
     asked: bool,
     excused: bool,
+    before: Before,
+}
+
+/// What a request with steps has behind it when it goes on.
+#[derive(Clone, Copy, Default)]
+struct Before {
+    /// When it began.
+    started: Option<Nanos>,
+    /// For how long it held its lanes.
+    ran: Nanos,
+}
+
+/// A request that has stopped between two of its steps. What it keeps for the next one is with the workers of its lanes.
+struct Stopped<L> {
+    job: JobRef,
+    request: Arc<dyn Runnable<L>>,
+    lanes: LaneMask,
+    before: Before,
 }
 
 /// The shortest grace: none at all would have the dispatcher spin until a worker that has just ended has released its lane.
@@ -73,6 +91,11 @@ impl GivenUp {
 }
 
 impl<L> Held<L> {
+    /// When it began, maybe in an earlier stretch.
+    fn begun(&self) -> Option<Nanos> {
+        self.before.started.or(self.started)
+    }
+
     /// What is due now; what is due next has its time in `due`.
     fn is_due(&mut self, now: Nanos, grace: Nanos) -> Due {
         if now < self.due {
@@ -90,6 +113,17 @@ impl<L> Held<L> {
     }
 }
 
+/// How a life ended.
+const fn terminal_of(phase: Phase) -> Terminal {
+    match phase {
+        Phase::Completed => Terminal::Completed,
+        Phase::Expired => Terminal::Expired,
+        Phase::Cancelled => Terminal::Cancelled,
+        Phase::ShutDown => Terminal::ShutDown,
+        Phase::Queued | Phase::Granted | Phase::Running | Phase::Parked | Phase::Failed => Terminal::Failed,
+    }
+}
+
 pub(crate) struct Dispatcher<L> {
     shared: Arc<Shared<L>>,
     scheduler: Scheduler,
@@ -102,6 +136,7 @@ pub(crate) struct Dispatcher<L> {
     withdrawn: Vec<JobRef>,
     smalls: [Option<Held<L>>; MAX_LANES],
     gang: Option<Held<L>>,
+    stopped: Vec<Stopped<L>>,
     /// Lanes that are reserved for requests.
     held: LaneMask,
     offline: LaneMask,
@@ -154,6 +189,7 @@ impl<L: 'static> Dispatcher<L> {
             withdrawn: Vec::with_capacity(MAX_LANES + 1),
             smalls: Default::default(),
             gang: None,
+            stopped: Vec::with_capacity((MAX_LANES + 1) * MAX_PARKED),
             held: LaneMask::NONE,
             offline: LaneMask::NONE,
             probing: LaneMask::NONE,
@@ -309,6 +345,7 @@ impl<L: 'static> Dispatcher<L> {
             self.books.fault(lane.index(), now, Fault::Device);
             self.note_care(now, lane, Care::Fault);
             self.tell(now, Event::LaneDown { lane });
+            self.fail_stopped(now);
         }
         let probed = self.probing & !view.busy;
         self.probing = self.probing & view.busy;
@@ -335,6 +372,9 @@ impl<L: 'static> Dispatcher<L> {
             // After the lane's own fate: the scheduler must not start something on a lane that is of no use.
             if let Some(finished) = finished {
                 self.tell(now, finished);
+                if let Event::Parked { job, .. } = finished {
+                    self.look_at_stopped(now, job);
+                }
             }
         }
         !(down | released | probed | late).is_empty()
@@ -396,6 +436,7 @@ impl<L: 'static> Dispatcher<L> {
         self.note_care(now, lane, Care::Fault);
         if news {
             self.tell(now, Event::LaneDown { lane });
+            self.fail_stopped(now);
         }
     }
 
@@ -530,7 +571,7 @@ impl<L: 'static> Dispatcher<L> {
             GivenUp::Failed { .. } => Terminal::Failed,
             GivenUp::Never(terminal) => terminal,
         };
-        self.over(now, &*held.request, terminal, held.started, held.ended.max(now));
+        self.over(now, &*held.request, terminal, held.begun(), held.ended.max(now));
         if how == (GivenUp::Failed { awaited: true }) && !mutant("dispatcher.gave_up:wakes-no-ticket") {
             held.request.header().wake();
         }
@@ -584,7 +625,7 @@ impl<L: 'static> Dispatcher<L> {
     fn hurry(&mut self, now: Nanos, how: Shutdown) {
         let until = self.watchdog.abort.map_or(Nanos::MAX, |most| now + Nanos::from(most));
         for held in self.smalls.iter_mut().chain([&mut self.gang]).flatten().filter(|_| how == Shutdown::Abort) {
-            held.request.header().life.want_cancel();
+            held.request.header().life.abort();
             if !held.asked && until < held.due {
                 held.due = until;
                 held.request.header().set_limit(until - held.reserved);
@@ -636,17 +677,67 @@ impl<L: 'static> Dispatcher<L> {
             let ended = self.shared.word.end_gang();
             debug_assert!(ended.is_ok(), "a gang whose members have all released ends: {ended:?}");
         }
+        let ran = held.started.map_or(Nanos::ZERO, |started| held.ended - started);
+        let phase = header.life.phase();
+        if phase == Phase::Parked {
+            // It was to end, and stopped before it could see that; after an abort nothing goes on.
+            let over = header.end_parked() || self.aborted && header.give_up(Phase::Parked, Phase::ShutDown);
+            if !(over && self.aborted) {
+                let before = Before { started: held.begun(), ran: held.before.ran + ran };
+                let lanes = if header.job.class == Class::Large { LaneMask::first(self.shared.lanes) } else { lane.mask() };
+                self.stopped.push(Stopped { job: held.job, request: held.request, lanes, before });
+                return Some(Event::Parked { job: held.job, ran });
+            }
+        }
         let (terminal, end) = match header.life.phase() {
             Phase::Completed => (Terminal::Completed, End::Completed),
-            Phase::Expired => (Terminal::Expired, End::Withdrawn),
-            Phase::Cancelled => (Terminal::Cancelled, End::Withdrawn),
-            _ => (Terminal::Failed, End::Failed),
+            Phase::Cancelled | Phase::Expired | Phase::ShutDown if held.started.is_none() => {
+                (terminal_of(header.life.phase()), End::Withdrawn)
+            }
+            // With steps it may also have been ended at one.
+            phase => (terminal_of(phase), End::Failed),
         };
         let ended = if held.started.is_some() { held.ended } else { now };
-        self.over(now, &*held.request, terminal, held.started, ended);
-        let ran = held.started.map_or(Nanos::ZERO, |started| held.ended - started);
+        self.over(now, &*held.request, terminal, held.begun(), ended);
         drop_quietly(held.request);
         Some(Event::Finish { job: held.job, end, ran })
+    }
+
+    /// The scheduler has been told that this one is parked. If it is over all the same, it is not to wait for its turn.
+    fn look_at_stopped(&mut self, now: Nanos, job: JobRef) {
+        let over = |s: &Stopped<L>| s.job == job && s.request.header().life.phase().is_terminal();
+        if self.stopped.iter().any(over) {
+            self.tell(now, Event::Cancel(job));
+        }
+        self.fail_stopped(now);
+    }
+
+    /// Fails what is parked on lanes that are out of service. What it keeps there is dropped by the lanes' workers when they come to it.
+    fn fail_stopped(&mut self, now: Nanos) {
+        if self.offline.is_empty() {
+            return;
+        }
+        while let Some(at) = self.stopped.iter().position(|s| !(s.lanes & self.offline).is_empty()) {
+            let stopped = self.stopped.swap_remove(at);
+            stopped.request.header().fail_missing(stopped.lanes & self.offline);
+            self.end_stopped(now, stopped);
+        }
+    }
+
+    /// The rest of ending what is parked, whose life is over.
+    fn end_stopped(&mut self, now: Nanos, stopped: Stopped<L>) {
+        let terminal = terminal_of(stopped.request.header().life.phase());
+        self.over(now, &*stopped.request, terminal, stopped.before.started, now);
+        drop_quietly(stopped.request);
+        self.tell(now, Event::Finish { job: stopped.job, end: End::Failed, ran: Nanos::ZERO });
+    }
+
+    /// Ends everything that is parked, since nothing goes on any more.
+    fn give_up_stopped(&mut self, now: Nanos) {
+        while let Some(stopped) = self.stopped.pop() {
+            stopped.request.header().give_up(Phase::Parked, Phase::ShutDown);
+            self.end_stopped(now, stopped);
+        }
     }
 
     /// Takes down what a lane's worker measured.
@@ -674,6 +765,13 @@ impl<L: 'static> Dispatcher<L> {
             match header.slot() {
                 NO_SLOT => header.set_slot(WITHDRAWN),
                 GONE => self.shared.leave(&header.job),
+                // If it is not parked any more, it finds out itself.
+                STARTED => {
+                    let job = self.stopped.iter().map(|s| s.job).find(|job| job.id == header.job.id);
+                    if let Some(job) = job {
+                        self.tell(now, Event::Cancel(job));
+                    }
+                }
                 slot => {
                     let job = JobRef { slot, id: header.job.id };
                     self.unqueue(job);
@@ -798,36 +896,68 @@ impl<L: 'static> Dispatcher<L> {
                     let reserved = self.shared.word.reserve(lane);
                     assert!(reserved.is_ok(), "the lane book and the state word disagree on {lane:?}: {reserved:?}");
                     let mail = Mail::run(&request, None);
-                    self.smalls[lane.index()] = Some(self.hold(now, job, request, lane, lane.mask()));
+                    self.smalls[lane.index()] = Some(self.hold(now, job, request, lane, lane.mask(), Before::default()));
                     // SAFETY: the lane was just reserved, by the one dispatcher.
                     unsafe { self.put(lane, mail) };
                 }
             }
             Decision::StartLarge(job) => {
                 if let Some(request) = self.grant(now, job) {
-                    let epoch = match self.shared.word.reserve_gang() {
-                        Ok(epoch) => epoch,
-                        Err(refused) => panic!("the lane book and the state word disagree on the gang: {refused:?}"),
-                    };
-                    let all = LaneMask::first(self.shared.lanes);
-                    let mail = Mail::run(&request, Some(epoch));
-                    self.gang = Some(self.hold(now, job, request, LaneId::new(0), all));
-                    for lane in all {
-                        // SAFETY: every lane was just reserved, by the one dispatcher.
-                        unsafe { self.put(lane, mail) };
-                    }
+                    self.start_gang(now, job, request, Before::default());
                 }
             }
-            Decision::Ask { .. } | Decision::Unask { .. } | Decision::Resume { .. } => {
-                // No request of this runtime declares steps, so that none is ever asked to stop.
-                debug_assert!(false, "a request without steps is asked to stop, or was: {decision:?}");
+            Decision::Ask { lanes, .. } => {
+                self.shared.word.ask(lanes & self.held);
             }
+            Decision::Unask { lanes, .. } => {
+                self.shared.word.unask(lanes);
+            }
+            Decision::Resume { job, lanes } => self.resume(now, job, lanes),
             Decision::DrainOn { .. } => {
                 self.shared.word.drain(true);
             }
             Decision::DrainOff => {
                 self.shared.word.drain(false);
             }
+        }
+    }
+
+    fn start_gang(&mut self, now: Nanos, job: JobRef, request: Arc<dyn Runnable<L>>, before: Before) {
+        let epoch = match self.shared.word.reserve_gang() {
+            Ok(epoch) => epoch,
+            Err(refused) => panic!("the lane book and the state word disagree on the gang: {refused:?}"),
+        };
+        let all = LaneMask::first(self.shared.lanes);
+        let mail = if before.started.is_some() { Mail::resume(&request, Some(epoch)) } else { Mail::run(&request, Some(epoch)) };
+        self.gang = Some(self.hold(now, job, request, LaneId::new(0), all, before));
+        for lane in all {
+            // SAFETY: every lane was just reserved, by the one dispatcher.
+            unsafe { self.put(lane, mail) };
+        }
+    }
+
+    /// Lets what is parked go on; or, if it is over, lets its lanes drop what they keep of it.
+    fn resume(&mut self, now: Nanos, job: JobRef, lanes: LaneMask) {
+        // After an abort it is ended where it stands: see `give_up_stopped`.
+        if self.aborted {
+            return;
+        }
+        let Some(at) = self.stopped.iter().position(|s| s.job == job) else {
+            debug_assert!(false, "the scheduler resumes what is not parked: {job:?}");
+            return;
+        };
+        let Stopped { request, before, .. } = self.stopped.swap_remove(at);
+        if request.header().job.class == Class::Large {
+            self.start_gang(now, job, request, before);
+            return;
+        }
+        for lane in lanes {
+            let reserved = self.shared.word.reserve(lane);
+            assert!(reserved.is_ok(), "the lane book and the state word disagree on {lane:?}: {reserved:?}");
+            let mail = Mail::resume(&request, None);
+            self.smalls[lane.index()] = Some(self.hold(now, job, Arc::clone(&request), lane, lane.mask(), before));
+            // SAFETY: the lane was just reserved, by the one dispatcher.
+            unsafe { self.put(lane, mail) };
         }
     }
 
@@ -842,7 +972,15 @@ impl<L: 'static> Dispatcher<L> {
     }
 
     /// Before the request is handed over: its limit goes with it.
-    fn hold(&mut self, now: Nanos, job: JobRef, request: Arc<dyn Runnable<L>>, lane: LaneId, lanes: LaneMask) -> Held<L> {
+    fn hold(
+        &mut self,
+        now: Nanos,
+        job: JobRef,
+        request: Arc<dyn Runnable<L>>,
+        lane: LaneId,
+        lanes: LaneMask,
+        before: Before,
+    ) -> Held<L> {
         self.held = self.held | lanes;
         let limit = request.header().limit().unwrap_or_else(|| {
             let limit = self.watchdog.limit(self.scheduler.predicted_run(lane));
@@ -851,9 +989,11 @@ impl<L: 'static> Dispatcher<L> {
             }
             limit
         });
-        let due = now + limit;
+        // What it had of it before counts; it is given the time to see that it has none left.
+        let due = now + (limit - before.ran);
         self.timer = self.timer.min(due);
-        Held { job, request, reserved: now, left: lanes, started: None, ended: Nanos::ZERO, due, asked: false, excused: false }
+        let (started, ended) = (None, Nanos::ZERO);
+        Held { job, request, reserved: now, left: lanes, started, ended, due, asked: false, excused: false, before }
     }
 
     /// Takes a request out of the queue to start it, unless its owner was faster.
@@ -862,6 +1002,9 @@ impl<L: 'static> Dispatcher<L> {
         let granted = request.header().life.grant().is_ok();
         self.left(request.header(), !granted);
         if granted {
+            if request.header().job.step.is_some() {
+                request.header().set_slot(STARTED);
+            }
             return Some(request);
         }
         self.over(now, &*request, Terminal::Cancelled, None, now);
@@ -902,6 +1045,7 @@ impl<L: 'static> Dispatcher<L> {
         self.shared.word.close();
         self.tell(now, Event::Close);
         self.give_up_queued(now, &Class::ALL, None);
+        self.give_up_stopped(now);
         true
     }
 
@@ -930,6 +1074,7 @@ impl<L: 'static> Dispatcher<L> {
     /// Whether the door is shut for good, nothing is queued and nothing runs.
     fn nothing_left(&self) -> bool {
         ((self.held | self.probing).is_empty() || mutant("dispatcher.nothing_left:ignores-lanes"))
+            && self.stopped.is_empty()
             && (mutant("dispatcher.nothing_left:ignores-doors")
                 || Class::ALL.iter().all(|&class| self.shared.door(class).is_finished()))
     }
@@ -1000,6 +1145,7 @@ impl<L: 'static> Dispatcher<L> {
         if let Some(request) = self.arriving.take() {
             self.resolve_unstarted(now, request);
         }
+        self.give_up_stopped(now);
         for _ in 0..ARRIVALS {
             let Some(request) = self.shared.ingress.pop() else { break };
             progress = true;
@@ -1011,6 +1157,7 @@ impl<L: 'static> Dispatcher<L> {
             progress = true;
             match request.header().slot() {
                 GONE => self.shared.leave(&request.header().job),
+                STARTED => {}
                 _ => request.header().set_slot(WITHDRAWN),
             }
             drop_quietly(request);

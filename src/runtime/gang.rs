@@ -78,13 +78,18 @@ impl<'run> Gang<'run> {
     /// # Errors
     /// [`GangBroken`] once a member has failed, panicked or returned: for all members that are not through, and for ever.
     pub fn barrier(&self) -> Result<(), GangBroken> {
+        self.pass().map(|_| ())
+    }
+
+    /// The barrier. Whether the gang is to stop at its next step, which is the same for all members: whoever completes the barrier decides it.
+    pub(crate) fn pass(&self) -> Result<bool, GangBroken> {
         let epoch = self.epoch.get();
         match self.word.arrive(self.lane, epoch) {
-            Arrival::Completed { wake, .. } => {
+            Arrival::Completed { wake, stop } => {
                 if !mutant("gang.barrier:wakes-nobody") {
                     (self.wake)(wake);
                 }
-                self.through(epoch)
+                Ok(self.through(epoch, stop))
             }
             Arrival::Waiting => loop {
                 let judged = self.waiting.spin(|| match self.word.judge(epoch) {
@@ -92,7 +97,7 @@ impl<'run> Gang<'run> {
                     verdict => Some(verdict),
                 });
                 match judged {
-                    Some(Verdict::Through { .. }) => return self.through(epoch),
+                    Some(Verdict::Through { stop }) => return Ok(self.through(epoch, stop)),
                     Some(_) => return Err(GangBroken),
                     // Whoever ends this wait unparks all that have arrived; see the page of `wait`.
                     None => thread::park(),
@@ -102,9 +107,9 @@ impl<'run> Gang<'run> {
         }
     }
 
-    fn through(&self, epoch: Epoch) -> Result<(), GangBroken> {
+    fn through(&self, epoch: Epoch, stop: bool) -> bool {
         self.epoch.set(Epoch::new(epoch.get().wrapping_add(1)));
-        Ok(())
+        stop
     }
 
     /// Breaks the gang, since this member will not come to the barrier again.

@@ -1,6 +1,8 @@
 //! A request's life on one atomic: whoever changes it first decides, and everybody else sees the decision.
 //!
 //! ```text
+//!                        ┌──► Parked ──┐        (the last worker stops between two steps; the first one goes on)
+//!                        │             ▼
 //!  Queued ─► Granted ─► Running ─► Completed
 //!    │          │          └─────► Failed      (the last worker, or the dispatcher, which gives it up)
 //!    ├──────────┼─► Cancelled   (its owner)
@@ -8,15 +10,19 @@
 //!    ├──────────┴─► Failed      (the dispatcher gives it up: the lane did not begin, or is not there)
 //!    └─► ShutDown               (dispatcher)
 //! ```
+//! What is parked may go on, or end in any of the ways of what is queued. What runs in steps may also end, at one of them, as Cancelled,
+//! Expired or ShutDown.
+//!
 //! | bits | meaning | set by |
 //! |---|---|---|
-//! | 0–2 | the phase | see above |
-//! | 3 | `CANCEL`: the owner wants a running request to stop | owner |
-//! | 4 | `AWAITED`: somebody has registered a waker | owner |
-//! | 5 | `OVERDUE`: its limit has passed while it ran | dispatcher |
-//! | 6 | `GIVEN_UP`, with Failed: the dispatcher ended it, and the header says why; the output belongs to the worker, whose body may still run | dispatcher |
+//! | 0–3 | the phase | see above |
+//! | 4 | `CANCEL`: a running request is to stop | owner, dispatcher |
+//! | 5 | `AWAITED`: somebody has registered a waker | owner |
+//! | 6 | `OVERDUE`, with CANCEL: since its limit has passed while it ran | dispatcher |
+//! | 7 | `GIVEN_UP`, with Failed: the dispatcher ended it, and the header says why; the output belongs to the worker, whose body may still run | dispatcher |
+//! | 8 | `ABORTED`, with CANCEL: since the node shuts down | dispatcher |
 //!
-//! A change of phase retries only when one of the other bits came in between, and each of them comes once: five rounds at most.
+//! A change of phase retries only when one of the other bits came in between, and each of them comes once: six rounds at most.
 //!
 //! # Orderings
 //! Ending (`Release` part) publishes the output that the ticket reads after it saw a terminal phase (`Acquire`). Setting `AWAITED`
@@ -38,23 +44,26 @@ pub enum Phase {
     Granted = 1,
     /// Its body runs.
     Running = 2,
+    /// It has stopped between two of its steps, to go on later.
+    Parked = 3,
     /// It ran to its end.
-    Completed = 3,
+    Completed = 4,
     /// It failed.
-    Failed = 4,
-    /// Its deadline passed before it began.
-    Expired = 5,
-    /// Its owner took it back before it began.
-    Cancelled = 6,
-    /// The node was shut down before it began.
-    ShutDown = 7,
+    Failed = 5,
+    /// Its deadline passed before it began, or at one of its steps.
+    Expired = 6,
+    /// Its owner took it back before it began, or at one of its steps.
+    Cancelled = 7,
+    /// The node was shut down before it began, or at one of its steps.
+    ShutDown = 8,
 }
 
 impl Phase {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Queued,
         Self::Granted,
         Self::Running,
+        Self::Parked,
         Self::Completed,
         Self::Failed,
         Self::Expired,
@@ -72,25 +81,38 @@ impl Phase {
     /// Whether a request may go from this phase to that one.
     #[must_use]
     pub const fn may_become(self, to: Self) -> bool {
-        use Phase::{Cancelled, Completed, Expired, Failed, Granted, Queued, Running, ShutDown};
+        use Phase::{Cancelled, Completed, Expired, Failed, Granted, Parked, Queued, Running, ShutDown};
         matches!(
             (self, to),
             (Queued, Granted | Cancelled | Expired | ShutDown)
                 | (Queued, Failed)
                 | (Granted, Running | Cancelled | Expired | Failed)
-                | (Running, Completed | Failed)
+                | (Running, Parked | Completed | Failed | Cancelled | Expired | ShutDown)
+                | (Parked, Running | Failed | Cancelled | Expired | ShutDown)
         )
     }
 }
 
-const PHASE: u32 = 0b111;
-const CANCEL: u32 = 1 << 3;
-const AWAITED: u32 = 1 << 4;
-const OVERDUE: u32 = 1 << 5;
-const GIVEN_UP: u32 = 1 << 6;
+const PHASE: u32 = 0b1111;
+const CANCEL: u32 = 1 << 4;
+const AWAITED: u32 = 1 << 5;
+const OVERDUE: u32 = 1 << 6;
+const GIVEN_UP: u32 = 1 << 7;
+const ABORTED: u32 = 1 << 8;
 
 const fn phase(bits: u32) -> Phase {
     Phase::ALL[(bits & PHASE) as usize]
+}
+
+/// Why what runs is to stop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cause {
+    /// Its owner wants it to.
+    Cancelled,
+    /// Its limit has passed.
+    Overdue,
+    /// The node is shut down by an abort.
+    Aborted,
 }
 
 /// The atomic. See the module's page.
@@ -143,6 +165,21 @@ impl Life {
         self.0.load(Ordering::Relaxed) & CANCEL != 0
     }
 
+    /// Why it is to stop, if it is.
+    #[inline]
+    pub(crate) fn cause(&self) -> Option<Cause> {
+        // ORDERING: Relaxed: the bits are the whole message.
+        let bits = self.0.load(Ordering::Relaxed);
+        if bits & CANCEL == 0 {
+            return None;
+        }
+        Some(match () {
+            () if bits & OVERDUE != 0 => Cause::Overdue,
+            () if bits & ABORTED != 0 => Cause::Aborted,
+            () => Cause::Cancelled,
+        })
+    }
+
     /// Queued → Granted, unless somebody ended it before.
     #[inline]
     pub(crate) fn grant(&self) -> Result<(), Phase> {
@@ -150,14 +187,24 @@ impl Life {
         self.change(Phase::Queued, Phase::Granted, 0, Ordering::Relaxed).map(|_| ())
     }
 
-    /// Granted → Running, or Running already (another member of the gang was first). Otherwise the phase that it is in.
+    /// Granted or Parked → Running, or Running already (another member of the gang was first). Otherwise the phase that it is in.
     #[inline]
     pub(crate) fn start(&self) -> Result<(), Phase> {
         // ORDERING: Relaxed: see the module's page.
         match self.change(Phase::Granted, Phase::Running, 0, Ordering::Relaxed) {
             Ok(_) | Err(Phase::Running) => Ok(()),
+            Err(Phase::Parked) => match self.change(Phase::Parked, Phase::Running, 0, Ordering::Relaxed) {
+                Ok(_) | Err(Phase::Running) => Ok(()),
+                Err(other) => Err(other),
+            },
             Err(other) => Err(other),
         }
+    }
+
+    /// Running → Parked: it has stopped between two steps. Otherwise the phase that it is in.
+    pub(crate) fn park(&self) -> Result<(), Phase> {
+        // ORDERING: Relaxed: what it left stays with its lanes, and the release of those passes on that it did.
+        self.change(Phase::Running, Phase::Parked, 0, Ordering::Relaxed).map(|_| ())
     }
 
     /// Ends it, if it is in `from`.
@@ -175,7 +222,7 @@ impl Life {
     /// that runs it finds out when it wants to end it, and keeps the output.
     #[inline]
     pub(crate) fn give_up(&self) -> Ending {
-        // A phase only goes forward, so that each is tried once.
+        // A phase goes forward, so that each is tried once; only what runs may become parked meanwhile, which does not go on without us.
         let mut from = Phase::Queued;
         loop {
             // ORDERING: AcqRel: releases the reason to the ticket, acquires the waker.
@@ -191,6 +238,12 @@ impl Life {
     pub(crate) fn overdue(&self) {
         // ORDERING: Relaxed: the bits are the whole message.
         self.0.fetch_or(CANCEL | OVERDUE, Ordering::Relaxed);
+    }
+
+    /// The node shuts down by an abort: what runs is asked to stop.
+    pub(crate) fn abort(&self) {
+        // ORDERING: Relaxed: the bits are the whole message.
+        self.0.fetch_or(CANCEL | ABORTED, Ordering::Relaxed);
     }
 
     /// Says that a waker is registered. The phase at that moment: if it is terminal, nobody will wake.
@@ -268,6 +321,30 @@ mod tests {
         assert!(life.cancel_wanted());
         assert_eq!(life.end(Phase::Running, Phase::Completed), Ending::Ended { awaited: true });
         assert!(life.cancel_wanted());
+    }
+
+    #[test]
+    fn a_life_parks_and_goes_on() {
+        let life = Life::new();
+        assert_eq!(life.park(), Err(Phase::Queued));
+        life.grant().unwrap();
+        life.start().unwrap();
+        for _ in 0..3 {
+            life.park().unwrap();
+            assert_eq!((life.phase(), life.cause()), (Phase::Parked, None));
+            life.start().unwrap();
+            assert_eq!(life.start(), Ok(()), "another member");
+        }
+        life.want_cancel();
+        assert_eq!(life.cause(), Some(Cause::Cancelled));
+        life.abort();
+        assert_eq!(life.cause(), Some(Cause::Aborted));
+        life.overdue();
+        assert_eq!(life.cause(), Some(Cause::Overdue));
+        life.park().unwrap();
+        assert_eq!(life.end(Phase::Parked, Phase::Cancelled), Ending::Ended { awaited: false });
+        assert_eq!(life.start(), Err(Phase::Cancelled));
+        assert_eq!(life.park(), Err(Phase::Cancelled));
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! | `request`, `ticket` | what a user submits, and waits on | user's threads |
 //! | `admission` | the door: exact caps, closed at shutdown | submitters, dispatcher |
 //! | `cell`, `life` | the shared request, and the atomic that says where it is in its life | all |
+//! | `steps` | requests that stop between two steps, and what they keep on their lanes | workers |
 //! | `dispatcher` | events, decisions, reservations | the dispatcher |
 //! | `faults` | which lanes are out of service, and when they are tried again | the dispatcher |
 //! | `health` | what monitors read, past the queue | the dispatcher, user's threads |
@@ -35,6 +36,7 @@ mod mailbox;
 pub mod model;
 mod node;
 mod request;
+mod steps;
 mod ticket;
 mod wait;
 mod worker;
@@ -48,5 +50,6 @@ pub use health::{Health, LaneHealth, LaneState};
 pub use life::Phase;
 pub use node::{BuildError, Builder, Drive, EventReader, NodeSnapshot, Phalanx, Shutdown, ShutdownReport, Turn};
 pub use request::{RejectReason, Rejected, Request};
+pub use steps::Step;
 pub use ticket::{Cancel, CancelOnDrop, RequestError, Ticket};
 pub use wait::Wait;

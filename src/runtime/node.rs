@@ -14,7 +14,7 @@ use super::wait::{Bell, Wait, Waiting};
 use super::worker::{Mail, Report, Worker};
 use crate::device::{Device, DeviceError, DeviceFault, Emulated};
 use crate::observe::{Record, Terminal};
-use crate::scheduler::{Job, Limits, LimitsError, Policy, PolicySpec, Scheduler, Sharing};
+use crate::scheduler::{Job, Limits, LimitsError, MAX_PARKED, Policy, PolicySpec, Scheduler, Sharing};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{ArrayQueue, Condvar, Mutex, MutexGuard, UnsafeCell, body, mutant, order, thread, thread_token};
 use crate::types::{Class, LaneId, LaneMask, MAX_LANES, Nanos, RequestId, TenantKey};
@@ -142,8 +142,9 @@ impl<L> Shared<L> {
             bell: CachePadded::new(Bell::new(silent)),
             // The doors let in no more than this, so that a push never fails.
             ingress: ArrayQueue::new(queue[0] + queue[1]),
-            // A request is cancelled while it is queued at most once, and counts at the door until that is dealt with.
-            cancelled: ArrayQueue::new(queue[0] + queue[1]),
+            // A request is cancelled while it is queued at most once, and counts at the door until that is dealt with; or else while it is
+            // parked. Of those no more come in a turn of the dispatcher than there are lanes, of which it deals with `ARRIVALS` at least.
+            cancelled: ArrayQueue::new((queue[0] + queue[1]).div_ceil(4) * 5 + 4 * (MAX_LANES + 1) * MAX_PARKED),
             counters: CachePadded::default(),
             pulse: CachePadded::new(Pulse::new()),
             boxes: (0..limits.lanes()).map(|_| CachePadded::new(LaneBox::new())).collect(),

@@ -3,6 +3,7 @@
 use super::cell::{LargeCell, Resolve, Runnable, Running, SmallCell};
 use super::gang::{Gang, GangBroken};
 use super::node::Shared;
+use super::steps::{LargeSteps, SmallSteps, Step};
 use crate::scheduler::Job;
 use crate::types::{Class, LaneMask, ModelKey, Nanos, RequestId, TenantKey};
 use std::fmt;
@@ -37,6 +38,9 @@ pub struct Request<L, T> {
 // SAFETY: a shared request shows its class and options; the body, which need not be Sync, is reached only through the request's owner.
 unsafe impl<L, T> Sync for Request<L, T> {}
 
+/// How long a step is taken to be whose length nobody tells: a decode step of a language model takes 5 to 30 ms.
+const DEFAULT_STEP: Duration = Duration::from_millis(10);
+
 /// What the scheduler is told beside the class.
 #[derive(Clone, Copy, Debug, Default)]
 struct Options {
@@ -47,6 +51,7 @@ struct Options {
     target: Span,
     expected: Span,
     limit: Span,
+    step: Span,
 }
 
 /// A span that may be missing, in half the room: a request is handed back by value.
@@ -150,6 +155,81 @@ impl<L: 'static, T: Send + 'static> Request<L, T> {
     {
         Self { class: Class::Small, options: Options::default(), body: Box::new(SmallBody(body)) }
     }
+
+    /// A small request that can stop between two of its steps, and go on later, on the lane that it had: so a large one waits for a step of
+    /// it, and not for all of it.
+    ///
+    /// `make` runs once, on the lane, before the first step; what it returns is kept there until the request is over, and dropped there: it
+    /// need not be [`Send`]. Then `step` is called until it says [`Step::Done`]. Between two steps the request may be parked, by the node's
+    /// policy, and its lane used by others: once what the device was given has ended, so that a step which only launches, and does not wait
+    /// for that, makes the others wait instead. What `make` made stays in place, its memory on the GPU, too. There the request also ends if it was cancelled, if its [`finish_by`](Self::finish_by) or its
+    /// [`limit`](Self::limit) has passed (the limit counts while it holds its lane), or if the node is shut down by
+    /// [`Shutdown::Abort`](super::Shutdown::Abort); and where it stands parked, if its lane is taken out of service
+    /// ([`RequestError::LanesMissing`](super::RequestError::LanesMissing)). What is kept of a request that ended so is dropped when the lane
+    /// has its next request, or ends.
+    ///
+    /// Say how long a step takes by [`step_length`](Self::step_length).
+    ///
+    /// ```
+    /// use phalanx::{EmulatedLane, Phalanx, Request, Step};
+    /// use std::time::Duration;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let node = Phalanx::builder().lanes(1).policy("swap".parse()?).build()?;
+    /// let decode = Request::small_steps(
+    ///     |_: &mut EmulatedLane| Vec::new(),
+    ///     |lane: &mut EmulatedLane, tokens: &mut Vec<u32>| {
+    ///         lane.launch(Duration::from_micros(100)).unwrap();
+    ///         lane.synchronize();
+    ///         tokens.push(tokens.len() as u32);
+    ///         if tokens.len() < 10 { Step::Continue } else { Step::Done(std::mem::take(tokens)) }
+    ///     },
+    /// );
+    /// assert_eq!(node.submit(decode.step_length(Duration::from_micros(100)))?.wait()?.len(), 10);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn small_steps<S, I, F>(make: I, step: F) -> Self
+    where
+        S: 'static,
+        I: FnOnce(&mut L) -> S + Send + 'static,
+        F: FnMut(&mut L, &mut S) -> Step<T> + Send + 'static,
+    {
+        let options = Options { step: Span::new(DEFAULT_STEP), ..Options::default() };
+        Self { class: Class::Small, options, body: Box::new(SmallStepsBody(make, step)) }
+    }
+}
+
+struct SmallStepsBody<I, F>(I, F);
+
+impl<L, T, S, I, F> Body<L, T> for SmallStepsBody<I, F>
+where
+    L: 'static,
+    T: Send + 'static,
+    S: 'static,
+    I: FnOnce(&mut L) -> S + Send + 'static,
+    F: FnMut(&mut L, &mut S) -> Step<T> + Send + 'static,
+{
+    fn into_cell(self: Box<Self>, job: Job, limit: Option<Nanos>, _: usize, shared: Arc<Shared<L>>) -> Cells<L, T> {
+        let cell = Arc::new(SmallSteps::new(job, limit, self.0, self.1, shared));
+        (Arc::clone(&cell) as Arc<dyn Runnable<L>>, cell)
+    }
+}
+
+struct LargeStepsBody<I, F>(I, F);
+
+impl<L, M, S, I, F> Body<L, Vec<M>> for LargeStepsBody<I, F>
+where
+    L: 'static,
+    M: Send + 'static,
+    S: 'static,
+    I: Fn(&mut L, &Gang<'_>) -> S + Send + Sync + 'static,
+    F: Fn(&mut L, &Gang<'_>, &mut S) -> Result<Step<M>, GangBroken> + Send + Sync + 'static,
+{
+    fn into_cell(self: Box<Self>, job: Job, limit: Option<Nanos>, lanes: usize, shared: Arc<Shared<L>>) -> Cells<L, Vec<M>> {
+        let cell = Arc::new(LargeSteps::new(job, limit, self.0, self.1, lanes, shared));
+        (Arc::clone(&cell) as Arc<dyn Runnable<L>>, cell)
+    }
 }
 
 impl<L: 'static, M: Send + 'static> Request<L, Vec<M>> {
@@ -160,6 +240,42 @@ impl<L: 'static, M: Send + 'static> Request<L, Vec<M>> {
         F: Fn(&mut L, &Gang<'_>) -> Result<M, GangBroken> + Send + Sync + 'static,
     {
         Self { class: Class::Large, options: Options::default(), body: Box::new(LargeBody(body)) }
+    }
+
+    /// A large request that can stop between two of its steps, as [`small_steps`](Self::small_steps): to let small ones pass, and go on.
+    ///
+    /// Every member makes its own state, and takes the same number of steps. After each the members meet at the barrier, without being told
+    /// to: there all of them stop, or none does. A member may come to [`Gang::barrier`] within its steps, too.
+    /// If some members are done after a step and others are not, the request fails with
+    /// [`RequestError::StepsDisagree`](super::RequestError::StepsDisagree).
+    ///
+    /// ```
+    /// use phalanx::{EmulatedLane, Gang, Phalanx, Request, Step};
+    /// use std::time::Duration;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let node = Phalanx::builder().lanes(2).policy("swap".parse()?).build()?;
+    /// let layers = Request::large_steps(
+    ///     |_: &mut EmulatedLane, gang: &Gang| gang.rank(),
+    ///     |lane: &mut EmulatedLane, gang: &Gang, sum: &mut usize| {
+    ///         lane.launch(Duration::from_micros(100)).unwrap();
+    ///         lane.synchronize();
+    ///         *sum += gang.size();
+    ///         Ok(if *sum < 10 * gang.size() { Step::Continue } else { Step::Done(*sum) })
+    ///     },
+    /// );
+    /// assert_eq!(node.submit(layers)?.wait()?, [20, 21]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn large_steps<S, I, F>(make: I, step: F) -> Self
+    where
+        S: 'static,
+        I: Fn(&mut L, &Gang<'_>) -> S + Send + Sync + 'static,
+        F: Fn(&mut L, &Gang<'_>, &mut S) -> Result<Step<M>, GangBroken> + Send + Sync + 'static,
+    {
+        let options = Options { step: Span::new(DEFAULT_STEP), ..Options::default() };
+        Self { class: Class::Large, options, body: Box::new(LargeStepsBody(make, step)) }
     }
 }
 
@@ -241,6 +357,15 @@ impl<L, T> Request<L, T> {
         self
     }
 
+    /// About how long one of its steps takes, for a request that has some; by default 10 ms. Policies weigh by it whether to ask it to stop.
+    /// A request without steps stays without.
+    pub fn step_length(mut self, step: Duration) -> Self {
+        if self.options.step.get().is_some() {
+            self.options.step = Span::new(step.max(Duration::from_nanos(1)));
+        }
+        self
+    }
+
     /// Small or large.
     #[must_use]
     pub const fn class(&self) -> Class {
@@ -274,8 +399,7 @@ impl<L, T> Request<L, T> {
             expected: self.options.expected.get(),
             model: self.options.model,
             tenant: self.options.tenant,
-            // Requests declare no steps yet: none is asked to stop.
-            step: None,
+            step: self.options.step.get(),
         };
         self.body.into_cell(job, self.options.limit.get(), lanes, shared)
     }

@@ -30,6 +30,14 @@ pub enum RequestError {
     /// A member of the gang returned before the others were done with the barrier, or lost its lane.
     #[error("the gang broke: a member left before the others had come to the barrier")]
     GangBroken,
+    /// Some members of a large request with steps were done after a step, and others were not: each must say the same after the same step.
+    #[error("after a step {done} of {members} members were done: each must be done after the same step")]
+    StepsDisagree {
+        /// How many were done.
+        done: usize,
+        /// Of how many.
+        members: usize,
+    },
     /// It held its lanes for longer than its limit; see [`Request::limit`](super::Request::limit). What it does may go on.
     #[error("it ran for longer than its limit of {limit:?}{}", if .hung.is_empty() { String::new() } else { format!(", and did not let go of lanes {hung}") })]
     TimeLimit {
@@ -44,8 +52,8 @@ pub enum RequestError {
         /// The lanes that are missing.
         lanes: LaneMask,
     },
-    /// Its deadline passed before it started.
-    #[error("the deadline passed before the request started")]
+    /// Its deadline passed before it started; or, if it has steps, the moment by which it must have ended passed at one of them.
+    #[error("the deadline passed before the request started, or at one of its steps")]
     Expired,
     /// It could not end any more by when it must, were it started, by its prediction: see [`Request::finish_by`](super::Request::finish_by).
     #[error("it would take {run:?} and could not end in time any more")]
@@ -53,11 +61,11 @@ pub enum RequestError {
         /// How long it would take, by its prediction and the error of that.
         run: Duration,
     },
-    /// It was cancelled before it started.
-    #[error("the request was cancelled before it started")]
+    /// It was cancelled before it started, or, if it has steps, at one of them.
+    #[error("the request was cancelled before it started, or at one of its steps")]
     Cancelled,
-    /// The node was shut down before it started.
-    #[error("the node was shut down before the request started")]
+    /// The node was shut down before it started, or, if it has steps, aborted it at one of them.
+    #[error("the node was shut down before the request started, or at one of its steps")]
     ShutDown,
     /// A body waited for a request of its own node, or a waker or drop did that the node ran: it holds a lane, or the dispatcher, that the
     /// other may need, and could wait for itself. That request goes on. Hand the work over instead, submit both from outside, or wait by
@@ -74,7 +82,7 @@ pub enum RequestError {
 pub enum Cancel {
     /// The request will not run; its ticket says [`RequestError::Cancelled`].
     Cancelled,
-    /// It runs already: it has been asked to stop, and sees that if it looks.
+    /// It runs already: it has been asked to stop, and sees that if it looks. With steps it ends at the next one, unless that is its last.
     Running,
     /// It is over.
     Over,
@@ -133,8 +141,19 @@ impl<T> Ticket<T> {
                         return Cancel::Cancelled;
                     }
                 }
-                Phase::Running => {
-                    return if header.life.want_cancel() == Phase::Running { Cancel::Running } else { Cancel::Over };
+                Phase::Running => match header.life.want_cancel() {
+                    Phase::Running => return Cancel::Running,
+                    // It has just stopped at a step, maybe before it could see that.
+                    Phase::Parked => {}
+                    _ => return Cancel::Over,
+                },
+                Phase::Parked => {
+                    if header.give_up(Phase::Parked, Phase::Cancelled) {
+                        if !mutant("ticket.cancel:stays-parked") {
+                            Arc::clone(&self.cell).withdraw();
+                        }
+                        return Cancel::Cancelled;
+                    }
                 }
                 Phase::Completed | Phase::Failed | Phase::Expired | Phase::Cancelled | Phase::ShutDown => return Cancel::Over,
             }

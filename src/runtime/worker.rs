@@ -1,6 +1,6 @@
 //! The thread that owns a lane: takes mail, runs it, releases the lane.
 
-use super::cell::{Peers, Runnable, Settled, drop_quietly, wake_quietly};
+use super::cell::{Here, Runnable, Settled, Stretch, drop_quietly, wake_quietly};
 use super::faults::Fault;
 use super::gang::Gang;
 use super::life::{Ending, Phase};
@@ -8,6 +8,7 @@ use super::mailbox::Taken;
 use super::node::Shared;
 use super::ticket::RequestError;
 use crate::device::{Device, DeviceError, DeviceFault};
+use crate::scheduler::MAX_PARKED;
 use crate::sync::{body, mutant, prefetch_to_write};
 use crate::types::{Epoch, LaneId, LaneMask, Nanos, RequestId};
 use crate::word::{Flags, View};
@@ -24,7 +25,22 @@ pub(crate) struct Lent<L>(NonNull<dyn Runnable<L>>);
 impl<L> Lent<L> {
     #[inline]
     pub(crate) fn new(request: &Arc<dyn Runnable<L>>) -> Self {
-        Self(NonNull::from(&**request))
+        // SAFETY: an Arc's pointer is never null. It is the Arc's own, and not one to what is in it, so that a share can be made of it.
+        Self(unsafe { NonNull::new_unchecked(Arc::as_ptr(request).cast_mut()) })
+    }
+
+    /// # Safety
+    /// As for [`get`](Self::get).
+    unsafe fn share(&self) -> Arc<dyn Runnable<L>> {
+        // SAFETY: the pointer is an Arc's, which the dispatcher still owns by the contract.
+        unsafe {
+            Arc::increment_strong_count(self.0.as_ptr());
+            Arc::from_raw(self.0.as_ptr())
+        }
+    }
+
+    fn is(&self, other: &Arc<dyn Runnable<L>>) -> bool {
+        std::ptr::addr_eq(self.0.as_ptr(), Arc::as_ptr(other))
     }
 
     /// # Safety
@@ -64,6 +80,11 @@ impl<L> Mail<L> {
     pub(crate) fn run(request: &Arc<dyn Runnable<L>>, epoch: Option<Epoch>) -> Self {
         let job = &request.header().job;
         Self::Run(Lent::new(request), job.id, job.deadline.unwrap_or(Nanos::MAX), epoch)
+    }
+
+    /// The same for one that has begun before.
+    pub(crate) fn resume(request: &Arc<dyn Runnable<L>>, epoch: Option<Epoch>) -> Self {
+        Self::Run(Lent::new(request), request.header().job.id, Nanos::MAX, epoch)
     }
 }
 
@@ -105,6 +126,75 @@ impl Report {
     }
 }
 
+/// The requests that keep something on a lane while they are parked. Its worker owns a share of each, so that what they keep is dropped
+/// here, whoever else lets go of them.
+struct Parked<L> {
+    lane: LaneId,
+    /// The small ones of this lane and the large ones of the node.
+    places: [Option<Arc<dyn Runnable<L>>>; 2 * MAX_PARKED],
+    taken: usize,
+}
+
+impl<L> Parked<L> {
+    fn new(lane: LaneId) -> Self {
+        Self { lane, places: Default::default(), taken: 0 }
+    }
+
+    /// After a stretch of a request with steps: keeps it, if it has parked, or drops what it left.
+    ///
+    /// # Safety
+    /// As for [`Lent::get`], by the lane's worker.
+    unsafe fn ended(&mut self, request: Lent<L>, parked: bool) {
+        let place = self.places.iter().position(|place| place.as_ref().is_some_and(|kept| request.is(kept)));
+        match place {
+            Some(at) if !parked => self.drop_one(at),
+            Some(_) => {}
+            None if parked => {
+                self.drop_ended();
+                if let Some(place) = self.places.iter_mut().find(|place| place.is_none()) {
+                    // SAFETY: the caller's contract.
+                    *place = Some(unsafe { request.share() });
+                    self.taken += 1;
+                } else {
+                    // It asks for a place only where the scheduler has one. To leak is the one thing left that is sound.
+                    debug_assert!(false, "more is parked on {:?} than there are places", self.lane);
+                    // SAFETY: the caller's contract.
+                    std::mem::forget(unsafe { request.share() });
+                }
+            }
+            // SAFETY: the caller's contract; the request does not run on this lane any more.
+            None => unsafe { request.get().abandon(self.lane) },
+        }
+    }
+
+    fn drop_one(&mut self, at: usize) {
+        if let Some(kept) = self.places[at].take() {
+            self.taken -= 1;
+            if !mutant("worker.parked:drops-nothing") {
+                // SAFETY: this is the lane's worker, and what is in a place does not run.
+                unsafe { kept.abandon(self.lane) };
+            }
+            drop_quietly(kept);
+        }
+    }
+
+    /// Drops what is over: cancelled while it was parked, or given up with another lane.
+    fn drop_ended(&mut self) {
+        for at in 0..self.places.len() {
+            if self.places[at].as_ref().is_some_and(|kept| kept.header().life.phase().is_terminal()) {
+                self.drop_one(at);
+            }
+        }
+    }
+
+    /// Drops everything: the lane was taken out of service, and what was parked on it is over; or the node is.
+    fn drop_all(&mut self) {
+        for at in 0..self.places.len() {
+            self.drop_one(at);
+        }
+    }
+}
+
 pub(crate) struct Worker<'a, D: Device> {
     pub(crate) lane: LaneId,
     pub(crate) device: &'a D,
@@ -116,10 +206,14 @@ impl<D: Device> Worker<'_, D> {
     pub(crate) fn serve(&self, mut opened: D::Lane) {
         let mailbox = &self.shared.lane(self.lane).mailbox;
         let mut taken = Taken::default();
+        let mut parked = Parked::new(self.lane);
         loop {
             let released = match mailbox.take(&mut taken, &self.shared.waiting) {
-                Mail::Run(request, id, deadline, epoch) => self.run(&mut opened, request, id, deadline, epoch),
-                Mail::Probe => self.probe(&mut opened),
+                Mail::Run(request, id, deadline, epoch) => self.run(&mut opened, &mut parked, request, id, deadline, epoch),
+                Mail::Probe => {
+                    parked.drop_all();
+                    self.probe(&mut opened)
+                }
                 Mail::Quit => break,
             };
             // A closed node does not probe, so that the only mail that may still come is Quit; and it does not come if the dispatcher
@@ -129,21 +223,34 @@ impl<D: Device> Worker<'_, D> {
                 break;
             }
         }
+        // It may belong to the lane.
+        parked.drop_all();
         // If it was given up and nobody is left to notice: the lane was released, and it is not used any more.
         drop_quietly(self.shared.lane(self.lane).swap_late(None));
         drop_quietly(opened);
     }
 
     /// Gives the word as the release found it.
-    fn run(&self, opened: &mut D::Lane, request: Lent<D::Lane>, id: RequestId, deadline: Nanos, epoch: Option<Epoch>) -> View {
+    fn run(
+        &self,
+        opened: &mut D::Lane,
+        parked: &mut Parked<D::Lane>,
+        lent: Lent<D::Lane>,
+        id: RequestId,
+        deadline: Nanos,
+        epoch: Option<Epoch>,
+    ) -> View {
+        if parked.taken > 0 {
+            parked.drop_ended();
+        }
         // Whatever is written below comes over at once, not one line after the other.
-        prefetch_to_write(request.0.as_ptr().cast::<u8>());
+        prefetch_to_write(lent.0.as_ptr().cast::<u8>());
         prefetch_to_write(self.shared.lane(self.lane).report_line());
         // SAFETY: it is not used after the lane is released, below.
-        let (request, mut woken) = (unsafe { request.get() }, None);
+        let (request, mut woken) = (unsafe { lent.get() }, None);
         let header = request.header();
         let mut report = Report::default();
-        let mut settled = Settled::Over;
+        let (mut settled, mut stays) = (Settled::Over, false);
         // One look at the clock for both: it costs as much as all that the device does for a small request here.
         let now = self.shared.clock.now();
         let in_time = now < deadline || deadline == Nanos::MAX;
@@ -158,9 +265,16 @@ impl<D: Device> Worker<'_, D> {
             let gang = epoch.map(|epoch| {
                 Gang::new(&*self.shared.word, &wake, self.shared.waiting, self.lane, self.shared.lanes, header, epoch)
             });
-            report = self.run_started(opened, request, id, now, gang.as_ref());
-            // SAFETY: once a lane: this is its worker, it runs each mail once, and it is done with the request.
-            settled = unsafe { request.settle() };
+            let stops;
+            (report, stops) = self.run_started(opened, request, id, now, gang.as_ref());
+            // SAFETY: once a lane and mail: this is its worker, and it is done with the request.
+            settled = unsafe { request.settle(stops) };
+            // Another member may not be done, or may have failed what this one would park: then it is found to be over, later.
+            stays = stops && matches!(settled, Settled::NotYet | Settled::Parked);
+        }
+        if header.job.step.is_some() {
+            // SAFETY: this is the lane's worker, and the lane is not released.
+            unsafe { parked.ended(lent, stays) };
         }
         if settled == Settled::Awaited && !mutant("worker.run:wakes-no-ticket") {
             woken = header.waker.take();
@@ -206,7 +320,7 @@ impl<D: Device> Worker<'_, D> {
         self.let_go()
     }
 
-    /// The part between start and settlement.
+    /// The part between start and settlement. Whether it stops between two of its steps, to go on later.
     fn run_started(
         &self,
         opened: &mut D::Lane,
@@ -214,11 +328,11 @@ impl<D: Device> Worker<'_, D> {
         id: RequestId,
         now: Nanos,
         gang: Option<&Gang<'_>>,
-    ) -> Report {
-        let mut report = Report::default();
+    ) -> (Report, bool) {
+        let (mut report, mut stretch) = (Report::default(), Stretch::Over);
         if let Err(error) = self.guarded(|| self.device.begin(opened, id)) {
             self.failed(&mut report, request, gang, error);
-            return report;
+            return (report, false);
         }
         // All members begin together, or none does.
         report.started = match gang {
@@ -226,21 +340,23 @@ impl<D: Device> Worker<'_, D> {
             Some(gang) => gang.barrier().is_ok().then(|| self.shared.clock.now()),
         };
         if report.started.is_some() {
-            let peers = {
+            let here = Here { lane: self.lane, gang, word: &*self.shared.word, clock: &self.shared.clock };
+            stretch = {
                 let _inside = body::enter(self.shared.token());
                 // SAFETY: this lane's worker, once, and the request is Running.
-                unsafe { request.run(opened, gang) }
+                unsafe { request.run(opened, &here) }
             };
-            if let (Peers::Abort, Some(gang)) = (peers, gang) {
+            if let (Stretch::Broken, Some(gang)) = (stretch, gang) {
                 gang.abort();
             }
         }
         let finished = self.guarded(|| self.device.finish(opened, id));
         report.ended = self.shared.clock.now();
+        let stops = finished.is_ok() && stretch == Stretch::Parked;
         if let Err(error) = finished {
             self.failed(&mut report, request, gang, error);
         }
-        report
+        (report, stops)
     }
 
     /// The device failed the request on this lane.

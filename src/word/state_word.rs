@@ -158,6 +158,13 @@ impl<const N: usize, const E: u32> StateWord<N, E> {
         Snapshot::from_bits(self.cell.fetch_or(Snapshot::<N, E>::ask_mask(lanes), Ordering::Relaxed))
     }
 
+    /// Whether what runs on this lane is asked to stop at its next step: the one look that a step costs.
+    #[inline]
+    pub fn is_asked(&self, lane: LaneId) -> bool {
+        // ORDERING: Relaxed: the bit is the whole message.
+        Snapshot::<N, E>::from_bits(self.cell.load(Ordering::Relaxed)).asked().contains(lane)
+    }
+
     /// See [`Snapshot::unask`]. Returns the value before.
     #[inline]
     pub fn unask(&self, lanes: LaneMask) -> Snapshot<N, E> {
@@ -301,6 +308,8 @@ pub trait Word: sealed::Sealed + fmt::Debug + Send + Sync {
     fn restore(&self, lane: LaneId) -> Result<(), RestoreRefused>;
     /// See [`Snapshot::ask`]. Returns the value before.
     fn ask(&self, lanes: LaneMask) -> View;
+    /// See [`StateWord::is_asked`].
+    fn is_asked(&self, lane: LaneId) -> bool;
     /// See [`Snapshot::unask`]. Returns the value before.
     fn unask(&self, lanes: LaneMask) -> View;
     /// See [`Snapshot::drain`]. Returns the value before.
@@ -356,6 +365,10 @@ impl<const N: usize, const E: u32> Word for StateWord<N, E> {
 
     fn ask(&self, lanes: LaneMask) -> View {
         self.ask(lanes).view()
+    }
+
+    fn is_asked(&self, lane: LaneId) -> bool {
+        self.is_asked(lane)
     }
 
     fn unask(&self, lanes: LaneMask) -> View {

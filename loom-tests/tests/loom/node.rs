@@ -13,7 +13,7 @@ use phalanx_loom_tests::{NoDevice, NoLane, PLANNED, Payload, check};
 use std::sync::Arc;
 use std::time::Duration;
 
-fn builder(lanes: usize, drive: Drive) -> Builder<NoDevice> {
+pub(super) fn builder(lanes: usize, drive: Drive) -> Builder<NoDevice> {
     Phalanx::builder()
         .lanes(lanes)
         .device(NoDevice)
@@ -36,7 +36,7 @@ fn small(value: u32) -> Request<NoLane, u32> {
 }
 
 /// Turns until the ticket is over, and gives what it gave.
-fn finish<T>(node: &Phalanx<NoDevice>, ticket: &mut phalanx::Ticket<T>) -> Result<T, RequestError> {
+pub(super) fn finish<T>(node: &Phalanx<NoDevice>, ticket: &mut phalanx::Ticket<T>) -> Result<T, RequestError> {
     loop {
         if let Some(result) = ticket.try_take() {
             return result;
@@ -48,7 +48,7 @@ fn finish<T>(node: &Phalanx<NoDevice>, ticket: &mut phalanx::Ticket<T>) -> Resul
 }
 
 /// Shuts down, and checks that every request is over once and every lane free.
-fn end(node: &Phalanx<NoDevice>) {
+pub(super) fn end(node: &Phalanx<NoDevice>) {
     let report = node.shutdown(Shutdown::Finish);
     assert!(report.complete && report.busy.is_empty() && report.offline.is_empty(), "{report:?}");
     let now = node.snapshot();

@@ -335,12 +335,14 @@ impl Balance {
     fn overdue(&self, view: &View<'_>) -> bool {
         let queued = view.oldest(Class::Small).map(|small| small.arrival);
         let parked = || view.parked_on().into_iter().flat_map(|lane| view.parked_smalls(lane)).map(|small| small.since).min();
-        let oldest = if view.parked_on().is_empty() { queued } else { queued.into_iter().chain(parked()).min() };
-        let Some(oldest) = oldest else { return false };
         let bound = match self.max_wait_small {
             Span::Fixed(bound) => bound,
             Span::Multiple(times) => Nanos((times * self.unit_ns(view, None)) as u64),
         };
+        // Before anything is known the bound is nothing, and what has just been stopped for a large one would go first again, to its end.
+        let known = bound > Nanos::ZERO && !view.parked_on().is_empty();
+        let oldest = if known { queued.into_iter().chain(parked()).min() } else { queued };
+        let Some(oldest) = oldest else { return false };
         view.now() - oldest >= bound
     }
 

@@ -532,8 +532,10 @@ fn ran(report: &mut Report, lanes: usize, id: u64, request: &Request, outcome: O
     }
     // One that failed may have left no span at all.
     if let (Some(first), Some(last)) = (first, last) {
-        // A gang that was given up over a member that hung leaves spans of the others, which ended before it was given up.
-        let ended = outcome.ended == last || name == "failed" && outcome.ended > last;
+        // A gang that was given up over a member that hung leaves spans of the others, which ended before it was given up; and what ends while
+        // it is parked ran before that.
+        let later = name == "failed" || name != "completed" && request.steps;
+        let ended = outcome.ended == last || later && outcome.ended > last;
         report.check(Rule::Agreement, outcome.line, outcome.started == Some(first) && ended, || {
             let started = outcome.started;
             format!("request {id} ran {first}..{last} by its spans, {started:?}..{} by its outcome", outcome.ended)

@@ -5,7 +5,7 @@ use phalanx::observe::Terminal;
 use phalanx::scheduler::policy::POLICIES;
 use phalanx::{
     Builder, Class, Device, DeviceError, DeviceFault, Gang, LaneId, Phalanx, Recovery, Request, RequestError, RequestId,
-    Shutdown, Ticket, Wait, Watchdog,
+    Shutdown, Step, Ticket, Wait, Watchdog,
 };
 use phalanx_sim::record::{Header, LogReader, LogWriter, Mode, replay};
 use std::collections::VecDeque;
@@ -119,7 +119,95 @@ fn spin(time: Duration) {
     }
 }
 
+/// What a request with steps keeps on its lane. It is to be dropped there, before the node is gone.
+struct Kept(std::thread::ThreadId);
+
+/// How many there are.
+static KEPT: AtomicU64 = AtomicU64::new(0);
+/// How many were used or dropped by another thread than the one that made them.
+static STRAYED: AtomicU64 = AtomicU64::new(0);
+
+impl Kept {
+    fn new() -> Self {
+        KEPT.fetch_add(1, Ordering::Relaxed);
+        Self(std::thread::current().id())
+    }
+
+    fn touch(&self) {
+        if self.0 != std::thread::current().id() {
+            STRAYED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.touch();
+        KEPT.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A small request with steps, some of which panic, or hang.
+fn small_steps(random: &mut Random) -> Request<Lane, ()> {
+    let (time, steps) = (Duration::from_nanos(random.below(20_000)), 1 + random.below(20));
+    let panics = random.one_in(40).then(|| random.below(steps));
+    let hangs = random.one_in(100).then(|| (random.below(steps), hang(random)));
+    let mut step = 0;
+    let request = Request::small_steps(
+        |_: &mut Lane| Kept::new(),
+        move |_: &mut Lane, kept: &mut Kept| {
+            kept.touch();
+            spin(time);
+            assert!(panics != Some(step), "{PLANNED} a step");
+            if let Some((at, time)) = hangs
+                && at == step
+            {
+                std::thread::sleep(time);
+            }
+            step += 1;
+            if step < steps { Step::Continue } else { Step::Done(()) }
+        },
+    );
+    let request = request.step_length(time).expected(time * steps as u32);
+    if hangs.is_some() { request.limit(LIMIT) } else { request }
+}
+
+/// A large one: members may panic, hang, leave, or disagree on when they are done.
+fn large_steps(random: &mut Random) -> Request<Lane, Vec<()>> {
+    let (time, steps) = (Duration::from_nanos(random.below(10_000)), 1 + random.below(10));
+    let trouble =
+        random.one_in(5).then(|| (random.below(LANES as u64) as usize, random.below(steps), random.below(4), hang(random)));
+    let request = Request::large_steps(
+        |_: &mut Lane, _: &Gang<'_>| (Kept::new(), 0),
+        move |lane: &mut Lane, gang: &Gang<'_>, (kept, step): &mut (Kept, u64)| {
+            kept.touch();
+            spin(time);
+            let alone = lane.board.0.iter().all(|on| on.load(Ordering::SeqCst) == gang.request().0 + 1);
+            // Before the first step all have begun, and after a step none goes on before all have come; a peer that failed may be gone.
+            assert!(alone || trouble.is_some(), "ISOLATION: the gang of {} is not alone", gang.request());
+            *step += 1;
+            match trouble {
+                Some((rank, at, kind, time)) if rank == gang.rank() && at + 1 == *step => match kind {
+                    0 => panic!("{PLANNED} a member's step"),
+                    1 => return Ok(Step::Done(())),
+                    2 => std::thread::sleep(time),
+                    _ => gang.barrier()?,
+                },
+                // Somebody else's, who comes to one barrier more.
+                Some((_, at, 3, _)) if at + 1 == *step => gang.barrier()?,
+                _ => {}
+            }
+            Ok(if *step < steps { Step::Continue } else { Step::Done(()) })
+        },
+    );
+    let request = request.step_length(time).expected(time * steps as u32);
+    if matches!(trouble, Some((_, _, 2, _))) { request.limit(LIMIT) } else { request }
+}
+
 fn small(random: &mut Random) -> Request<Lane, ()> {
+    if random.one_in(3) {
+        return small_steps(random);
+    }
     if random.one_in(400) {
         let time = hang(random);
         return Request::small(move |_: &mut Lane| std::thread::sleep(time)).limit(LIMIT);
@@ -132,6 +220,9 @@ fn small(random: &mut Random) -> Request<Lane, ()> {
 }
 
 fn large(random: &mut Random) -> Request<Lane, Vec<()>> {
+    if random.one_in(3) {
+        return large_steps(random);
+    }
     if random.one_in(200) {
         let (hung, time) = (random.below(LANES as u64) as usize, hang(random));
         return Request::large(move |_: &mut Lane, gang: &Gang<'_>| {
@@ -365,13 +456,22 @@ fn round(number: u64, length: Duration, seed: u64, events: Option<&str>) -> bool
     // What hung has ended by now, all of it.
     let hangs = !node.snapshot().busy.is_empty();
     drop(node);
+    let until = Instant::now() + Duration::from_secs(10);
+    while KEPT.load(Ordering::Relaxed) > 0 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let (kept, strayed) = (KEPT.load(Ordering::Relaxed), STRAYED.load(Ordering::Relaxed));
+    if kept + strayed > 0 {
+        eprintln!("round {number}: {kept} states of requests with steps are left, {strayed} strayed from their lanes");
+    }
     let log = collector.join().expect("the collector only writes to memory");
     if let Some(path) = events
         && let Err(error) = std::fs::write(path, &log)
     {
         eprintln!("phalanx-stress: {path}: {error}");
     }
-    let mut ok = report.complete && report.offline.covers(report.busy) && !hangs && unplanned_panics() == 0;
+    let mut ok =
+        report.complete && report.offline.covers(report.busy) && !hangs && unplanned_panics() == 0 && kept + strayed == 0;
     for end in Terminal::ALL {
         let theirs: u64 = ends.iter().map(|ends| ends[end as usize]).sum();
         let ours: u64 = Class::ALL.iter().map(|&class| now.count(class, end)).sum();
@@ -398,9 +498,10 @@ fn round(number: u64, length: Duration, seed: u64, events: Option<&str>) -> bool
         eprintln!("round {number}: {error}");
         ok = false;
     }
+    let stops = log.windows(16).filter(|at| at == b"\"event\":\"parked\"").count();
     let ups = log.windows(13).filter(|at| at == b"\"lane_up\",\"la").count();
     println!(
-        "ROUND {number} policy {policy} wait {wait:?} requests {total} completed {} lanes restored {ups}, out at the end {} seed {seed} {}",
+        "ROUND {number} policy {policy} wait {wait:?} requests {total} completed {} stops {stops} lanes restored {ups}, out at the end {} seed {seed} {}",
         ends.iter().map(|ends| ends[0]).sum::<u64>(),
         now.offline.count(),
         if ok { "ok" } else { "FAILED" },
