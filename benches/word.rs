@@ -19,6 +19,11 @@ fn word(criterion: &mut Criterion) {
     });
     let word = new_word(8).expect("a word has room for 8 lanes");
     group.bench_function("load", |bencher| bencher.iter(|| black_box(word.load())));
+    group.bench_function("is_asked: what a step costs", |bencher| {
+        // As a worker has it: chosen at run time.
+        let word = phalanx::word::new_word(8).expect("a word has up to 8 lanes");
+        bencher.iter(|| black_box(black_box(&*word).is_asked(LaneId::new(3))));
+    });
     group.bench_function("reserve, release", |bencher| {
         bencher.iter(|| {
             let _ = black_box(word.reserve(LaneId::new(3)));

@@ -1,5 +1,7 @@
 //! Requests that stop at steps, on real threads: what is promised of them, whatever ends them, and wherever they are then.
 
+use phalanx::observe::What;
+use phalanx::scheduler::Decision;
 use phalanx::{
     Cancel, Device, DeviceError, DeviceFault, Emulated, EmulatedLane, Gang, LaneId, LaneMask, Phalanx, Phase, Recovery, Request,
     RequestError, RequestId, Shutdown, Step, Ticket,
@@ -129,7 +131,6 @@ fn blocker(until: &Arc<AtomicBool>) -> Request<EmulatedLane, Vec<()>> {
 }
 
 /// A small request that is parked while a large one blocks the node; and that one, and what ends it.
-#[expect(clippy::type_complexity)]
 fn parked(node: &Phalanx<Emulated>, seen: &Arc<Seen>) -> (Ticket<usize>, Ticket<Vec<()>>, Arc<AtomicBool>) {
     let ticket = node.submit(small(seen, 1_000)).unwrap();
     seen.await_steps(2);
@@ -432,4 +433,78 @@ fn a_quarantine_fails_what_is_parked_there() {
     assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "{results:?}");
     drop(node);
     seen.assert_clean();
+}
+
+/// Saturated by smalls with steps of 20 ms, the node frees its lanes for a large one within a step. On a quiet machine, and a release build,
+/// within 1 ms more: `cargo test --release --test steps saturated -- --nocapture` prints it.
+#[test]
+fn a_saturated_node_drains_within_a_step() {
+    const LONG_STEP: Duration = Duration::from_millis(20);
+    const DRAINS: usize = 12;
+    let seen = Arc::new(Seen::default());
+    let node = Phalanx::builder()
+        .lanes(8)
+        .policy("balance:max_wait=30ms:max_wait_small=1h".parse().unwrap())
+        .events(1 << 16)
+        .build()
+        .unwrap();
+    let mut events = node.take_events().unwrap();
+    let small = || {
+        let made = Arc::clone(&seen);
+        let request = Request::small_steps(
+            move |_: &mut EmulatedLane| State::new(&made),
+            |lane: &mut EmulatedLane, state: &mut State| {
+                lane.launch(LONG_STEP).unwrap();
+                lane.synchronize();
+                if state.count(1_000) { Step::Done(()) } else { Step::Continue }
+            },
+        );
+        node.submit(request.expected(LONG_STEP * 1_000).step_length(LONG_STEP)).unwrap()
+    };
+    let smalls: Vec<_> = (0..16).map(|_| small()).collect();
+    seen.await_steps(8);
+    for _ in 0..DRAINS {
+        node.submit(quick_large()).unwrap().wait().unwrap();
+    }
+    seen.end.store(true, Ordering::Relaxed);
+    for small in smalls {
+        small.wait().unwrap();
+    }
+    node.shutdown(Shutdown::Finish);
+    let (mut asked, mut drains) = (None, Vec::new());
+    while let Some(record) = events.pop() {
+        match record.what {
+            What::Decision(Decision::Ask { .. }) => drop(asked.get_or_insert(record.now)),
+            What::Decision(Decision::StartLarge(_)) => {
+                drains.extend(asked.take().map(|asked| Duration::from(record.now - asked)));
+            }
+            _ => {}
+        }
+    }
+    drains.sort();
+    assert!(drains.len() >= DRAINS / 2, "{drains:?}");
+    let (median, longest) = (drains[drains.len() / 2], drains[drains.len() - 1]);
+    println!("{} drains of 8 lanes at steps of {LONG_STEP:?}: median {median:?}, longest {longest:?}", drains.len());
+    assert!(median < 2 * LONG_STEP, "{drains:?}");
+    drop(events);
+    drop(node);
+    seen.assert_clean();
+}
+
+/// What a step costs that does nothing: `cargo test --release --test steps nothing -- --nocapture` prints it.
+#[test]
+fn steps_that_do_nothing_cost_next_to_nothing() {
+    const STEPS: u32 = 1_000_000;
+    let node = node("balance");
+    let request = Request::small_steps(
+        |_: &mut EmulatedLane| (0, Instant::now()),
+        |_: &mut EmulatedLane, (step, began): &mut (u32, Instant)| {
+            *step = std::hint::black_box(*step + 1);
+            if *step < STEPS { Step::Continue } else { Step::Done(began.elapsed()) }
+        },
+    );
+    let took = node.submit(request).unwrap().wait().unwrap();
+    println!("a step that does nothing: {:.2} ns", took.as_nanos() as f64 / f64::from(STEPS));
+    // A debug build on a busy machine: nothing is in there that waits.
+    assert!(took < STEPS * Duration::from_micros(1), "{took:?}");
 }

@@ -9,7 +9,7 @@ use phalanx::observe::Terminal;
 use phalanx::runtime::{Phase, Pinning, Recovery, Watchdog};
 use phalanx::{
     Builder, Cancel, Class, Device, DeviceError, DeviceFault, Drive, Gang, LaneId, Phalanx, Request, RequestError, RequestId,
-    Shutdown, Ticket, Turn, Wait,
+    Shutdown, Step, Ticket, Turn, Wait,
 };
 use phalanx_loom_tests::{PLANNED, assert_no_panic, watch};
 use shuttle::rand::{Rng, thread_rng};

@@ -109,7 +109,7 @@ impl<'run> Gang<'run> {
 
     fn through(&self, epoch: Epoch, stop: bool) -> bool {
         self.epoch.set(Epoch::new(epoch.get().wrapping_add(1)));
-        stop
+        if mutant("gang.pass:looks-itself") { self.word.is_asked(self.lane) } else { stop }
     }
 
     /// Breaks the gang, since this member will not come to the barrier again.

@@ -130,6 +130,11 @@ pub fn member<R>(
     body(&Gang::new(word, wake, parking(), lane, size, &header, epoch))
 }
 
+/// What a gang with steps does after each. Whether it is to stop.
+pub fn pass(gang: &Gang<'_>) -> bool {
+    gang.pass().expect("nobody breaks the gang")
+}
+
 /// What a worker does for a member that will not come to the barrier again.
 pub fn abort(gang: &Gang<'_>) {
     gang.abort();

@@ -38,7 +38,7 @@ pub enum Step<T> {
 struct Kept<S>(UnsafeCell<Option<S>>);
 
 impl<S> Kept<S> {
-    const fn nothing() -> Self {
+    fn nothing() -> Self {
         Self(UnsafeCell::new(None))
     }
 
@@ -119,6 +119,7 @@ where
     unsafe fn steps(&self, lane: &mut L, here: &Here<'_>) -> Option<Result<T, RequestError>> {
         // SAFETY: only the worker is at these, and only here.
         let kept = unsafe { self.kept.get() };
+        // SAFETY: as above.
         let make = self.make.with_mut(|make| unsafe { (*make).take() });
         self.step.with_mut(|step| {
             // SAFETY: as above.
@@ -158,8 +159,10 @@ where
     }
 
     unsafe fn run(&self, lane: &mut L, here: &Here<'_>) -> Stretch {
-        // SAFETY: the caller's contract.
-        let ran = catch_unwind(AssertUnwindSafe(|| unsafe { self.steps(lane, here) }));
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            // SAFETY: the caller's contract.
+            unsafe { self.steps(lane, here) }
+        }));
         let result = match ran {
             Ok(None) => return Stretch::Parked,
             Ok(Some(result)) => result.map_err(Box::new),
@@ -340,8 +343,11 @@ where
 
     unsafe fn run(&self, lane: &mut L, here: &Here<'_>) -> Stretch {
         let Some(gang) = here.gang else { return Stretch::Over };
-        // SAFETY: the caller's contract.
-        match catch_unwind(AssertUnwindSafe(|| unsafe { self.steps(lane, here, gang) })) {
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            // SAFETY: the caller's contract.
+            unsafe { self.steps(lane, here, gang) }
+        }));
+        match ran {
             Ok(Ok(true)) => Stretch::Parked,
             Ok(Ok(false)) => Stretch::Over,
             Ok(Err(GangBroken)) => Stretch::Broken,

@@ -125,6 +125,7 @@ impl<T> Ticket<T> {
     /// A cancelled request leaves its queue at once: what waits behind it needs no other event in order to start.
     pub fn cancel(&self) -> Cancel {
         let header = self.cell.header();
+        let mut asked = false;
         loop {
             match header.life.phase() {
                 Phase::Queued => {
@@ -144,7 +145,8 @@ impl<T> Ticket<T> {
                 Phase::Running => match header.life.want_cancel() {
                     Phase::Running => return Cancel::Running,
                     // It has just stopped at a step, maybe before it could see that.
-                    Phase::Parked => {}
+                    Phase::Parked => asked = true,
+                    Phase::Cancelled if asked => return Cancel::Cancelled,
                     _ => return Cancel::Over,
                 },
                 Phase::Parked => {
@@ -155,6 +157,8 @@ impl<T> Ticket<T> {
                         return Cancel::Cancelled;
                     }
                 }
+                // The dispatcher saw it there, and was faster.
+                Phase::Cancelled if asked => return Cancel::Cancelled,
                 Phase::Completed | Phase::Failed | Phase::Expired | Phase::Cancelled | Phase::ShutDown => return Cancel::Over,
             }
         }

@@ -33,10 +33,9 @@ impl<L> Lent<L> {
     /// As for [`get`](Self::get).
     unsafe fn share(&self) -> Arc<dyn Runnable<L>> {
         // SAFETY: the pointer is an Arc's, which the dispatcher still owns by the contract.
-        unsafe {
-            Arc::increment_strong_count(self.0.as_ptr());
-            Arc::from_raw(self.0.as_ptr())
-        }
+        unsafe { Arc::increment_strong_count(self.0.as_ptr()) };
+        // SAFETY: and this is the share that was just counted.
+        unsafe { Arc::from_raw(self.0.as_ptr()) }
     }
 
     fn is(&self, other: &Arc<dyn Runnable<L>>) -> bool {
@@ -162,8 +161,12 @@ impl<L> Parked<L> {
                     std::mem::forget(unsafe { request.share() });
                 }
             }
-            // SAFETY: the caller's contract; the request does not run on this lane any more.
-            None => unsafe { request.get().abandon(self.lane) },
+            None => {
+                // SAFETY: the caller's contract.
+                let request = unsafe { request.get() };
+                // SAFETY: this is the lane's worker, and the request does not run on it any more.
+                unsafe { request.abandon(self.lane) };
+            }
         }
     }
 

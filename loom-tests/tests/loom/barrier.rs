@@ -183,3 +183,30 @@ fn a_lost_lane_frees_those_who_wait() {
         assert_eq!(Word::load(&node.word).offline, LaneId::new(0).mask());
     });
 }
+
+/// The dispatcher asks a gang to stop, at any moment, and takes that back: both members stop after the same step, of two, or neither does.
+/// Three threads. At most three preemptions.
+#[test]
+fn members_stop_at_the_same_step() {
+    check(Some(3), || {
+        let node = Node::<2>::new();
+        let epoch = node.word.reserve_gang().unwrap();
+        let asker = {
+            let node = Arc::clone(&node);
+            thread::spawn(move || {
+                node.word.ask(LaneMask::first(2));
+                node.word.unask(LaneMask::first(2));
+            })
+        };
+        fn stops(gang: &Gang<'_>) -> Option<usize> {
+            (0..2).find(|_| model::pass(gang))
+        }
+        let peer = {
+            let node = Arc::clone(&node);
+            thread::spawn(move || node.member(1, epoch, stops))
+        };
+        let at = node.member(0, epoch, stops);
+        assert_eq!(at, peer.join().unwrap(), "they stopped after different steps");
+        asker.join().unwrap();
+    });
+}

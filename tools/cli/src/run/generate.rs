@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use phalanx::observe::{Outcome, Terminal};
-use phalanx::{Class, Emulated, EmulatedLane, Gang, ModelKey, Nanos, Phalanx, Request, RequestId};
+use phalanx::{Class, Emulated, EmulatedLane, Gang, ModelKey, Nanos, Phalanx, Request, RequestId, Step};
 use phalanx_sim::record::Stage;
 use phalanx_sim::{Names, Source, TraceRequest};
 
@@ -82,14 +82,23 @@ fn sleep_until(node: &Phalanx<Emulated>, due: Nanos, stop: &Stop) -> bool {
 /// Whether it was taken.
 fn submit(node: &Phalanx<Emulated>, request: &TraceRequest, model: ModelKey) -> bool {
     let work = Duration::from(request.service);
+    // A step that takes all of it is none.
+    let step = request.step.map(Duration::from).filter(|&step| !step.is_zero() && step < work);
     // Dropping a ticket lets its request run: how it ends is told by the event log.
-    match request.class {
-        Class::Small => {
+    match (request.class, step) {
+        (Class::Small, None) => {
             // A launch that the device refuses is reported by the device once more, at the request's end.
             let body = move |lane: &mut EmulatedLane| drop(lane.launch(work));
             node.submit(told(Request::small(body), request, model)).is_ok()
         }
-        Class::Large => {
+        (Class::Small, Some(step)) => {
+            let body = move |lane: &mut EmulatedLane, left: &mut Duration| {
+                if take_step(lane, left, step) { Step::Done(()) } else { Step::Continue }
+            };
+            let body = Request::small_steps(move |_: &mut EmulatedLane| work, body).step_length(step);
+            node.submit(told(body, request, model)).is_ok()
+        }
+        (Class::Large, None) => {
             let body = move |lane: &mut EmulatedLane, gang: &Gang<'_>| {
                 drop(lane.launch(work));
                 lane.synchronize();
@@ -98,7 +107,23 @@ fn submit(node: &Phalanx<Emulated>, request: &TraceRequest, model: ModelKey) -> 
             };
             node.submit(told(Request::large(body), request, model)).is_ok()
         }
+        (Class::Large, Some(step)) => {
+            let body = move |lane: &mut EmulatedLane, _: &Gang<'_>, left: &mut Duration| {
+                Ok(if take_step(lane, left, step) { Step::Done(()) } else { Step::Continue })
+            };
+            let body = Request::large_steps(move |_: &mut EmulatedLane, _: &Gang<'_>| work, body).step_length(step);
+            node.submit(told(body, request, model)).is_ok()
+        }
     }
+}
+
+/// One step of what is left. Whether it was the last.
+fn take_step(lane: &mut EmulatedLane, left: &mut Duration, step: Duration) -> bool {
+    let now = step.min(*left);
+    drop(lane.launch(now));
+    lane.synchronize();
+    *left -= now;
+    left.is_zero()
 }
 
 /// What the scheduler is told of it.

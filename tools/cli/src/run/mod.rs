@@ -66,9 +66,6 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fail> {
         profiler: report.is_some().then(|| report::profiler(header.lanes, input.span, None)),
     };
     if !args.quiet {
-        if args.input.step.is_some() {
-            eprintln!("note: --step: a node of this version does not stop requests at their steps; `phalanx sim` does");
-        }
         for note in &input.notes {
             eprintln!("note: {note}");
         }
